@@ -34,10 +34,8 @@ def test_shares_of_a_class_are_the_means_of_its_documents(lda, tmp_path):
     model, columns = load(tmp_path / "m"), table.to_dict("list")
     columns["class"] = [None if pd.isna(each) else each for each in columns["class"]]
     assert model.topics_per_class(TEXTS, RATINGS, form="dict") == columns
-    arrow = model.topics_per_class(
-        TEXTS, pa.array(RATINGS.tolist(), from_pandas=True), form="arrow"
-    )
-    assert arrow.to_pydict() == columns
+    ratings = pa.array(RATINGS.tolist(), from_pandas=True)
+    assert model.topics_per_class(TEXTS, ratings, form="arrow").to_pydict() == columns
     polars = model.topics_per_class([*TEXTS], [*RATINGS], form="polars")
     assert isinstance(polars, pl.DataFrame)
     assert polars.to_dict(as_series=False) == columns
@@ -54,24 +52,21 @@ def test_classes_of_text_stand_in_order_of_numbers_before_words():
 TIMES = ["2017/2/7", "2016/12/30 7:11", "", "2017-02-28", None, "2016/12/1", "2017/2/1", "2018"]
 
 
-@pytest.mark.parametrize(
-    "times",
-    [
+def test_topics_over_time_are_topics_by_month_of_times_as_tables_have_them(lda):
+    for times in (
         TIMES,
         pd.to_datetime(pd.Series(TIMES).replace("", None), format="mixed"),
         [
             *(datetime.date(2017, 2, 7), np.datetime64("2016-12-30T07:11"), pd.NaT),
             *(datetime.datetime(2017, 2, 28, 1), None, "1 Dec 2016", pd.Period("2017-02"), 2018),
         ],
-    ],
-)
-def test_topics_over_time_are_topics_by_month_of_times_as_tables_have_them(lda, times):
-    months = ["2017-02", "2016-12", None, "2017-02", None, "2016-12", "2017-02", "2018-01"]
-    found = lda.topics_over_time(TEXTS, times, form="dict")
-    expected = lda.topics_per_class(TEXTS, months, form="dict")
-    assert {"class": found.pop("time")} | found == expected
-    years = lda.topics_over_time(TEXTS, times, unit="year", form="dict")["time"]
-    assert years == ["2016"] * 3 + ["2017"] * 3 + [None] * 3
+    ):
+        months = ["2017-02", "2016-12", None, "2017-02", None, "2016-12", "2017-02", "2018-01"]
+        found = lda.topics_over_time(TEXTS, times, form="dict")
+        expected = lda.topics_per_class(TEXTS, months, form="dict")
+        assert {"class": found.pop("time")} | found == expected
+        years = lda.topics_over_time(TEXTS, times, unit="year", form="dict")["time"]
+        assert years == ["2016"] * 3 + ["2017"] * 3 + [None] * 3
 
 
 def test_columns_that_do_not_fit_and_times_that_are_not_read_are_said(lda):
@@ -88,9 +83,8 @@ def test_columns_that_do_not_fit_and_times_that_are_not_read_are_said(lda):
 
 def test_topics_of_a_word_are_those_with_most_of_its_tokens(lda):
     model = lda.to_model()
-    found = lda.topics_of_word("Parcel")
+    best, *_ = found = lda.topics_of_word("Parcel")
     assert found == model.topics_of_word("parcel")
-    best = found[0]
     column = model.vocabulary.words.index("parcel")
     assert best.topic == lda.components_[:, column].argmax()
     assert best.probability == lda.components_[best.topic, column]

@@ -15,8 +15,8 @@ from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import load
 from streamlda.report import render_report
 from tests.cli.conftest import refused, run
-from tests.model.test_merging import OF_ONE, names_of_topics, private
-from tests.service.planted import model, over_time, topics
+from tests.model.test_merging import OF_ONE, names_of_topics
+from tests.service.planted import model, over_time, private, topics
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 7))
@@ -49,9 +49,6 @@ def test_topics_that_are_joined_add_up():
     assert made.diagnostics["topic_npmi"] == [None, -0.25, 0.125]
     assert (made.documents_seen, made.background.tolist()) == (7, first.background.tolist())
     assert first.reduce(4).components.tolist() == first.components.tolist()
-    np.testing.assert_allclose(
-        first.reduce(1).components[0], first.prevalence @ first.components, atol=1e-12
-    )
     for n_topics in (0, 5, 1.5):
         with pytest.raises(InvalidSettingError, match=f"n_topics={n_topics}"):
             first.reduce(n_topics)
@@ -92,11 +89,11 @@ def test_the_command_and_the_report_show_the_tree(tmp_path):
     joined = [f"joined: {', '.join(map(str, group))}" for group in groups if len(group) > 1]
     assert said[1:-1] == joined
     assert load(few).digest == made.reduce(3).digest
-    for arguments, wanted, code in (
-        (("-k", 6, "-o", few), "n_topics=6; pass a number of topics up to the 5", 78),
-        (("-k", 2, "-o", tmp_path / "m"), "would replace", 78),
+    for wanted, *arguments in (
+        ("n_topics=6; pass a number of topics up to the 5", "-k", 6, "-o", few),
+        ("would replace", "-k", 2, "-o", tmp_path / "m"),
     ):
-        assert wanted in refused("reduce", tmp_path / "m", *arguments, code=code)
+        assert wanted in refused("reduce", tmp_path / "m", *arguments)
 
     replace(made, diagnostics={"topic_npmi": [None, 0.25, 0.5, 0.5, 0.5]}).save(tmp_path / "n")
     listed = run("topics", tmp_path / "n").stdout.splitlines()

@@ -73,17 +73,13 @@ def assert_same(found, wanted):
         assert getattr(found, name) == getattr(wanted, name)
 
 
+ONE, ONE_WORD = np.ones(1), Vocabulary.given(["x"])
 MODELS = {
     "words": make_model(),
     "hashed": make_model(vocabulary=Vocabulary.hashed(2)),
     "none": make_model(vocabulary=None),
     "measured": measured(),
-    "one word, one topic": TopicModel(
-        components=np.ones((1, 1)),
-        alpha=np.ones(1),
-        background=np.ones(1),
-        vocabulary=Vocabulary.given(["x"]),
-    ),
+    "one": TopicModel(components=ONE[None], alpha=ONE, background=ONE, vocabulary=ONE_WORD),
 }
 
 
@@ -101,11 +97,8 @@ def test_the_committed_file_of_version_1_stays_readable():
     model = load(GOLDEN)
     assert_same(model, make_model(privacy={"statement": "none"}))
     assert model.shares == [None, None]
-    assert model.vocabulary is not None
-    assert model.vocabulary.words == WORDS
-    np.testing.assert_array_equal(
-        model.vocabulary.encode(["Größe apple, apple"]).batch.to_csr().toarray(), [[2, 0, 1, 0]]
-    )
+    counts = model.vocabulary.encode(["Größe apple, apple"]).batch.to_csr().toarray()
+    assert counts.tolist() == [[2, 0, 1, 0]]
 
 
 def test_the_committed_file_of_version_2_stays_readable_and_is_written_so_today(tmp_path):

@@ -15,8 +15,8 @@ from streamlda.report import render_report
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.snapshots import NewestModel, Snapshots
 from tests.cli.conftest import refused, run
-from tests.model.test_merging import names_of_topics, private
-from tests.service.planted import model, shifted, topics
+from tests.model.test_merging import names_of_topics
+from tests.service.planted import model, private, shifted, topics
 
 
 def test_names_stay_in_the_file_and_are_shown_with_the_words(tmp_path):
@@ -74,9 +74,8 @@ def test_names_stay_with_their_topics_in_partial_fit(tmp_path):
 
 def test_names_stay_with_topics_of_private_windows():
     X = PlantedLDA(3, 60, mean_length=30, seed=1).documents(8000).to_csr()
-    lda = StreamLDA(
-        3, random_state=0, epsilon=9.0, delta=1e-4, documents_per_snapshot=4000, stream="names"
-    )
+    given = {"epsilon": 9.0, "delta": 1e-4, "documents_per_snapshot": 4000, "stream": "names"}
+    lda = StreamLDA(3, random_state=0, **given)
     before = lda.partial_fit(X[:4000]).set_topic_names({0: "law"}).to_model()
     after = lda.partial_fit(X[4000:]).to_model()
     assert after.digest != before.digest
@@ -125,10 +124,8 @@ def test_a_function_labels_topics_by_words_and_documents(tmp_path):
         return documents[0]["text"] if documents else ""
 
     assert made.label_topics(label, n_words=3).names == ["the court", None]
-    assert met == [
-        ([word for word, _ in words], documents)
-        for words, documents in zip(made.top_words(3), shown, strict=True)
-    ]
+    words = [[word for word, _ in own] for own in made.top_words(3)]
+    assert met == [*zip(words, shown, strict=True)]
     # Texts that a private model should not have are not handed out.
     secret = replace(made, privacy=private())
     assert secret.label_topics(label).names == [None, None]

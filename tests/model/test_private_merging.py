@@ -19,7 +19,8 @@ from streamlda.privacy.statement import (
     state_seeds,
     statement_lines,
 )
-from tests.model.test_merging import counted, private, tables
+from tests.model.test_merging import counted, tables
+from tests.service.planted import private
 
 
 def of(*statements):
@@ -120,26 +121,22 @@ def test_windows_of_two_choices_of_words_are_merged():
             check_statement({**found, "stages_of_models": wrong})
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+def test_ledgers_of_a_merged_statement_must_add_up():
+    for change, said in (
         ({"epsilon": 0.1}, "add up|bear out"),
         ({"delta": 1e-7}, "add up|bear out"),
         ({"stages": []}, "listed"),
         ({"noise_multiplier": 9.0}, "listed"),
         ({"stages": private(100, 199)["stages"]}, "add up"),
-    ],
-)
-def test_ledgers_of_a_merged_statement_must_add_up(change, said):
-    found = merge_statements([private(), private(ledger="b")])
-    first, second = found["ledgers"]
-    with pytest.raises(InvalidSettingError, match=said):
-        check_statement({**found, "ledgers": [first, second | change]})
+    ):
+        found = merge_statements([private(), private(ledger="b")])
+        first, second = found["ledgers"]
+        with pytest.raises(InvalidSettingError, match=said):
+            check_statement({**found, "ledgers": [first, second | change]})
 
 
-@pytest.mark.parametrize(
-    ("statement", "said"),
-    [
+def test_private_models_that_no_statement_is_true_of_are_refused():
+    for statement, said in (
         (private(50, 149), r"the same record slots, .*; merge each release once$"),
         (private(), "the same record slots"),
         (
@@ -151,9 +148,7 @@ def test_ledgers_of_a_merged_statement_must_add_up(change, said):
         (private(100, 199, public_model="1234"), "differ in public_model"),
         ({**private(100, 199), "sites": {"config": "1234"}}, "differ in sites"),
         ({**private(100, 199), "excluded": ["documents of sites"]}, "differ in excluded"),
-    ],
-)
-def test_private_models_that_no_statement_is_true_of_are_refused(statement, said):
-    first, second = of(private(), statement)
-    with pytest.raises(InvalidSettingError, match=said):
-        first.merge(second)
+    ):
+        first, second = of(private(), statement)
+        with pytest.raises(InvalidSettingError, match=said):
+            first.merge(second)

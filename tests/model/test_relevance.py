@@ -16,21 +16,15 @@ from tests.cli.conftest import run
 from tests.service.planted import model, topics
 
 
-@pytest.fixture
-def made():
-    common = np.zeros(60)
-    common[:8] = 1 / 8
-    found = model(0.6 * common + 0.4 * topics(4))
-    return found.rank_words(0.4)
-
-
 def ranked(made, k, n, weight):
     p, usual = made.components[k], made.weights @ made.components
     rank = weight * np.log(p) + (1 - weight) * np.log(p / usual)
     return [made.feature_name(i) for i in np.argsort(-rank, kind="stable")[:n]]
 
 
-def test_all_that_shows_words_ranks_them_by_one_setting(made, tmp_path):
+def test_all_that_shows_words_ranks_them_by_one_setting(tmp_path):
+    common = np.repeat([1 / 8, 0], [8, 52])
+    made = model(0.6 * common + 0.4 * topics(4)).rank_words(0.4)
     wanted = [ranked(made, k, 10, 0.4) for k in range(4)]
     assert [[word for word, _ in own] for own in made.top_words()] == wanted
     assert wanted != [[word for word, _ in own] for own in made.rank_words(1).top_words()]
@@ -51,9 +45,9 @@ def test_all_that_shows_words_ranks_them_by_one_setting(made, tmp_path):
     for card in cards:
         listed = re.findall(r'class="word"[^>]*>(\w+)<', card)
         assert listed == wanted[int(card.split('"')[0])]
-    made_snapshots = Snapshots(tmp_path / "s")
-    made_snapshots.publish(1, made)
-    told = made_snapshots.topics(1)["topics"]
+    snapshots = Snapshots(tmp_path / "s")
+    snapshots.publish(1, made)
+    told = snapshots.topics(1)["topics"]
     assert [[word for word, _ in topic["words"]] for topic in told] == wanted
     table = made.document_table([wanted[2][0]] * 2, form="dict", n_words=10)
     assert table["words"][0] == " ".join(wanted[table["topic"][0]])

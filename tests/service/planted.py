@@ -66,6 +66,16 @@ def over_time():
     }
 
 
+def private(first=0, last=99, ledger="a", **more):
+    """Return the statement of a fit over these record slots, with epsilon 1 and delta 1e-6."""
+    epsilon, delta = 1.0, 1e-6
+    stage = ReleasedStage("window", first, last, noise_multiplier(epsilon, delta))
+    terms = {"clip_bounds": {"pair": (0.03, "fixed")}, "vocabulary": "public", "stages": [stage]}
+    return private_statement(
+        epsilon=epsilon, delta=delta, secure=True, ledger=ledger, **{**terms, **more}
+    )
+
+
 def words(n):
     """Return words of two letters or more, which the default way of splitting texts yields."""
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -76,17 +86,3 @@ def shifted(components, amount, *, seed=2):
     """Return the topics mixed with others that have nothing to do with them."""
     other = topics(*components.shape, seed=seed, concentration=1.0)
     return (1 - amount) * components + amount * other
-
-
-def private():
-    epsilon, delta = 1.0, 1e-6
-    stage = ReleasedStage("moments", 0, 99, noise_multiplier(epsilon, delta))
-    return private_statement(
-        epsilon=epsilon,
-        delta=delta,
-        stages=[stage],
-        clip_bounds={"pair": (0.03, "fixed")},
-        vocabulary="public",
-        secure=True,
-        ledger="0123abcd",
-    )

@@ -57,9 +57,11 @@ def expressions():
     return found
 
 
-@pytest.fixture
-def exported(status):
-    """Return kind and labels of all that a daemon exports, by name."""
+#: A series: the function around it, its name, and its matchers.
+SERIES = re.compile(r"(\w*)\(?(streamlda_\w+|up)\b(?:{([^}]*)})?")
+
+
+def test_what_rules_and_dashboard_ask_for_is_exported(status):
     status.note(documents=outcomes(), rejects={}, releases=0)
     status.note(rounds=1)
     status.note(documents=outcomes(learned=1), rejects={"not-json": 1}, releases=1)
@@ -69,14 +71,7 @@ def exported(status):
     families = list(text_string_to_metric_families(Metrics(status).text().decode()))
     assert [family.name for family in families if not family.samples] == []
     samples = [(family.type, sample) for family in families for sample in family.samples]
-    return OWN | {each.name: (kind, set(each.labels) | ADDED) for kind, each in samples}
-
-
-#: A series: the function around it, its name, and its matchers.
-SERIES = re.compile(r"(\w*)\(?(streamlda_\w+|up)\b(?:{([^}]*)})?")
-
-
-def test_what_rules_and_dashboard_ask_for_is_exported(exported):
+    exported = OWN | {each.name: (kind, set(each.labels) | ADDED) for kind, each in samples}
     for name, text in expressions().items():
         promql.parse(text)
         found = SERIES.findall(text)

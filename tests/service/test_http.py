@@ -101,14 +101,12 @@ def test_every_route_answers_with_safe_headers_and_is_documented(serve):
         # Nor does the server say what it is, or let foreign pages read.
         assert not {"server", "access-control-allow-origin"} & answer.headers.keys()
 
-
-def test_every_member_of_an_answer_is_documented(serve):
-    server = serve()
+    # So is every member of an answer.
     status, snapshot = ask(server, "/status").json, ask(server, "/snapshots/latest").json
     named = {*status, *snapshot, *snapshot["topics"][0], *ask(server, "/snapshots").json}
     for inner in (status["lag"], status["group"], snapshot["interval"]):
         named |= {*(inner or {})}
-    assert [name for name in sorted(named) if f"`{name}`" not in PAGE.read_text("utf-8")] == []
+    assert [name for name in sorted(named) if f"`{name}`" not in page] == []
 
 
 def test_probes_follow_the_loop(tmp_path, serve):
@@ -224,20 +222,15 @@ def bearer(token):
     return (b"authorization", f"Bearer {token}".encode())
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "right"),
-    [
+def test_there_is_nothing_else_and_a_wrong_method_is_told_the_right_one(app_of):
+    for method, path, right in (
         ("POST", "/status", "GET"),
         ("DELETE", "/snapshots/1", "GET"),
         *(("GET", path, "") for path in ("/state", "/snapshots/", "/page/../app.py", "/%00")),
-    ],
-)
-def test_there_is_nothing_else_and_a_wrong_method_is_told_the_right_one(
-    app_of, method, path, right
-):
-    answer = call(app_of(), path=path, method=method)
-    error_of(answer, 405 if right else 404)
-    assert right in answer.headers.get("allow", "")
+    ):
+        answer = call(app_of(), path=path, method=method)
+        error_of(answer, 405 if right else 404)
+        assert right in answer.headers.get("allow", "")
 
 
 def test_with_a_token_all_but_probes_and_the_empty_page_need_it(app_of, status):
@@ -272,9 +265,8 @@ def test_a_token_may_hold_any_text_but_none(app_of):
 FAR = "203.0.113.5"
 
 
-@pytest.mark.parametrize(
-    ("private", "tokens", "client", "sent", "code"),
-    [
+def test_operating_figures_of_a_private_daemon_are_for_its_operator(app_of):
+    for is_private, tokens, client, sent, code in (
         # What comes by way of a proxy on this machine looks like this, too.
         (True, (None, None), "127.0.0.1", None, 403),
         (True, (TOKEN, None), FAR, TOKEN, 403),
@@ -283,18 +275,14 @@ FAR = "203.0.113.5"
         (True, (TOKEN, "of operators"), FAR, "another", 401),
         (False, (None, None), FAR, None, 200),
         (False, (TOKEN, "of operators"), FAR, TOKEN, 200),
-    ],
-)
-def test_operating_figures_of_a_private_daemon_are_for_its_operator(
-    app_of, private, tokens, client, sent, code
-):
-    app = app_of(private=private, token=tokens[0], operator_token=tokens[1])
-    for path in ("/status", "/metrics"):
-        answer = call(app, path=path, client=client, headers=[bearer(sent)] if sent else [])
-        assert answer.status == code
-        assert code != 403 or "not private" in error_of(answer, 403)["rule"]
-    shown = call(app, path="/snapshots", client=client, headers=[bearer(sent)] if sent else [])
-    assert shown.status == (401 if code == 401 else 200)
+    ):
+        app = app_of(private=is_private, token=tokens[0], operator_token=tokens[1])
+        for path in ("/status", "/metrics"):
+            answer = call(app, path=path, client=client, headers=[bearer(sent)] if sent else [])
+            assert answer.status == code
+            assert code != 403 or "not private" in error_of(answer, 403)["rule"]
+        shown = call(app, path="/snapshots", client=client, headers=[bearer(sent)] if sent else [])
+        assert shown.status == (401 if code == 401 else 200)
 
 
 def test_nothing_that_a_viewer_sees_tells_neighbours_apart(snapshots):
@@ -326,9 +314,8 @@ def test_nothing_that_a_viewer_sees_tells_neighbours_apart(snapshots):
     assert {path for _, path in differ} == {"/status", "/metrics"}
 
 
-@pytest.mark.parametrize(
-    ("bound", "host", "code"),
-    [
+def test_a_name_that_was_bound_to_this_address_elsewhere_is_refused(app_of):
+    for bound, host, code in (
         ("127.0.0.1", "LOCALHOST:8080", 200),
         ("127.0.0.1", "[::1]:1", 200),
         ("::1", "127.0.0.1:9", 200),
@@ -339,14 +326,12 @@ def test_nothing_that_a_viewer_sees_tells_neighbours_apart(snapshots):
         ("10.1.2.3", "localhost", 421),
         ("Box.example", "box.example", 200),
         ("0.0.0.0", "any.example:80", 200),
-    ],
-)
-def test_a_name_that_was_bound_to_this_address_elsewhere_is_refused(app_of, bound, host, code):
-    answer = call(app_of(host=bound), path="/livez", host=host.encode())
-    assert answer.status == code
-    if code != 200:
-        error_of(answer, code)
-        assert host == "" or host not in answer.body.decode()
+    ):
+        answer = call(app_of(host=bound), path="/livez", host=host.encode())
+        assert answer.status == code
+        if code != 200:
+            error_of(answer, code)
+            assert host == "" or host not in answer.body.decode()
 
 
 def test_what_fails_inside_is_told_without_what_was_sent(app_of, snapshots, monkeypatch, caplog):

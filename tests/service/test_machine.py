@@ -56,9 +56,8 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
     assert saved(machine, 164.0) == []
 
 
-@pytest.mark.parametrize(
-    ("stop", "start", "instructions"),
-    [
+def test_a_start_continues_where_the_last_run_ended():
+    for stop, start, instructions in (
         # A release was due when the process died.
         (False, m.StartDone(0.0, 0), [m.Release(), Pause()]),
         # The state is behind a release that no checkpoint knows of: its model is published first.
@@ -66,10 +65,8 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
         (True, m.StartDone(0.0, None, unsaved=True), [m.Release(), Pause()]),
         (False, m.StartDone(0.0, None), [Pause()]),
         (True, m.StartDone(0.0, None), [m.Exit(0)]),
-    ],
-)
-def test_a_start_continues_where_the_last_run_ended(stop, start, instructions):
-    assert told(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
+    ):
+        assert told(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
 
 
 def test_a_clock_ends_a_window_once_the_words_are_known():
@@ -83,8 +80,7 @@ def test_a_clock_ends_a_window_once_the_words_are_known():
     assert told(machine, PollDone(501.0, 10, 10)) == [Learn(3), Poll(10)]
     assert told(machine, LearnDone(501.5)) == [m.Release()]
 
-
-def test_where_a_clock_ends_a_window_no_more_is_polled_than_the_next_has_room_for():
+    # No more is polled than the next window has room for.
     machine = started(slots_left=25, snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
     assert told(machine, LearnDone(61.0)) == [m.Release()]
     assert told(machine, m.ReleaseDone(62.0, True, 15)) == [m.Checkpoint(1)]

@@ -38,8 +38,7 @@ def test_what_a_control_group_has_no_room_for_is_refused(monkeypatch):
     with pytest.raises(InvalidSettingError, match=r"lower vocabulary.size, vocabulary.hash_bits"):
         check_memory(settings_for({}))
 
-
-def test_what_is_kept_besides_needs_memory_and_sums_through_a_projection_no_pairs_of_all_words():
+    # What is kept besides needs memory; sums through a projection keep no pairs of all words.
     begun = {"topics.count": 50, "vocabulary.kind": "learned"}
     least = memory_needed(settings_for(begun)) + 2**22
     for more in ({"topics.representative_documents": 5}, {"vocabulary.grow_every": 10_000}):
