@@ -82,37 +82,30 @@ def test_english_stop_words_are_scikit_learns():
     assert TextAnalyzer(stop_words="english").stop_set == ENGLISH_STOP_WORDS | CONTRACTED
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_initialisms_are_one_word():
+    for text, words in (
         ("The U.S.A. and the U.K. met.", ["u_s_a", "u_k", "met"]),
         ("In the U.S., U.N.-led; U.S.S.R", ["u_s", "u_n", "led", "u_s_s_r"]),
         ("é U.S. J.R.R. Tolkien", ["u_s", "j_r_r", "tolkien"]),
         ("i.e. e.g. a.m. example.com/A.B.c plan A.", ["example", "com", "a_b", "plan"]),
-    ],
-)
-def test_initialisms_are_one_word(text, words):
-    analyzer = TextAnalyzer(stop_words="english")
-    assert analyzer.build_analyzer()(text) == words
-    vocabulary = Vocabulary.given(sorted({*words, "x"}), analyzer)
-    assert vocabulary.encode([text]).tokens == len(words)
-    assert vocabulary.encode([text]).unseen_tokens == 0
+    ):
+        analyzer = TextAnalyzer(stop_words="english")
+        assert analyzer.build_analyzer()(text) == words
+        vocabulary = Vocabulary.given(sorted({*words, "x"}), analyzer)
+        assert vocabulary.encode([text]).tokens == len(words)
+        assert vocabulary.encode([text]).unseen_tokens == 0
 
 
 UUENCODED = "M" + "AX<'(MAX" * 7 + "PL)@"
 BASE64 = "QmFzZSA2NCBpcyBub3QgdGV4dCBhbmQgbXVzdCBub3QgYmUgc3BsaXQgaW50byB3b3Jkcwaa"
 
 
-@pytest.mark.parametrize(
-    ("text", "kept", "removed"),
-    [
+def test_what_is_no_text_is_removed_and_counted():
+    assert len(UUENCODED) == 61
+    for text, kept, removed in (
         ("see https://a.org/b?c=d&e now, www.x.de too", "see now, too", {"urls": 2}),
         ("mail jo.b+c@mail.example.org or @home", "mail or @home", {"emails": 1}),
-        (
-            "<p class='a'>one</p> a<b <br/>&amp;&nbsp;caf&eacute; &#252;",
-            "one a<b & café ü",
-            {"html": 7},
-        ),
+        ("<p class='a'>one</p> a<b <br/>&amp;&nbsp;&#252;", "one a<b & ü", {"html": 6}),
         ("<file> of <unsigned int>, a <b and c> d", "<file> of <unsigned int>, a <b and c> d", {}),
         ("<x/>one</y><z a=b>two <h2 >x</h2 ><A>y", "one two x y", {"html": 6}),
         ("a <script>var b = 1 < 2;</script> c <!-- d --> e", "a c e", {"html": 2}),
@@ -126,14 +119,11 @@ BASE64 = "QmFzZSA2NCBpcyBub3QgdGV4dCBhbmQgbXVzdCBub3QgYmUgc3BsaXQgaW50byB3b3Jkcw
         ("AT&T; 3 > 2; a@b", "AT&T; 3 > 2; a@b", {}),
         ("ftp://a httphttps://b :// www. xhttp://c", "http :// www. x", {"urls": 3}),
         ("see://a www.b.://c http://www.d, www", "see://a www", {"urls": 2}),
-    ],
-)
-def test_what_is_no_text_is_removed_and_counted(text, kept, removed):
-    assert len(UUENCODED) == 61
-    found = Counter()
-    assert clean_text(text, STEPS, found).split() == kept.split()
-    assert found == removed
-    assert clean_text(text, ()) == text
+    ):
+        found = Counter()
+        assert clean_text(text, STEPS, found).split() == kept.split()
+        assert found == removed
+        assert clean_text(text, ()) == text
 
 
 #: One expression for all markup, as slow as the square of a text.
@@ -182,10 +172,9 @@ def test_the_same_is_learned_and_counted(made):
 def test_fit_says_what_was_removed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n".join(["apple bread cheese http://a.b", "dates eggs figs a@b.de"] * 30))
-    fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS)
-    assert "removed from texts: emails 30, urls 30" in fitted.stderr
-    fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "vocabulary.clean=none")
-    assert "removed from" not in fitted.stderr
+    given = ("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS)
+    assert "removed from texts: emails 30, urls 30" in run(*given).stderr
+    assert "removed from" not in run(*given, "vocabulary.clean=none").stderr
 
 
 WORDS = st.lists(st.sampled_from("abc"), max_size=9)
@@ -215,57 +204,41 @@ def test_what_is_learned_is_what_npmi_says(pair, first, second):
     assert learn_phrases(counts, 0) == ()
 
 
-def by_underscores(text):
-    return text.split("_")
-
-
 def test_phrases_are_words_of_a_vocabulary():
     analyzer = TextAnalyzer(stop_words=["of"], phrases=["new  york", "bank of England"], clean=())
     assert analyzer.phrases == ("bank england", "new york")
-    assert analyzer.build_analyzer()("New York, york new of york") == [
-        "new york",
-        "york",
-        "new york",
-    ]
+    found = analyzer.build_analyzer()("New York, york new of york")
+    assert found == ["new york", "york", "new york"]
     assert TextAnalyzer.from_metadata(json.loads(json.dumps(analyzer.metadata()))) == analyzer
     assert "phrases" not in TextAnalyzer().metadata()
     counted = Vocabulary.given(["york", "new york"], analyzer).encode(["York new york, new york"])
     assert counted.batch.to_csr().toarray().tolist() == [[1, 2]]
 
 
-@pytest.mark.parametrize(
-    ("given", "options", "found"),
-    [
+def test_phrases_are_read_as_texts_are():
+    for phrase, options, found in (
         ("New York", {}, "new york"),
         ("state of the art", {"stop_words": "english"}, "state art"),
         ("New York", {"lowercase": False}, "New York"),
         ("Cafe\u0301-Bar", {}, "café bar"),
-        ("salt_sea", {"function": by_underscores}, "salt sea"),
-    ],
-)
-def test_phrases_are_read_as_texts_are(given, options, found):
-    analyzer = TextAnalyzer(phrases=[given], **options)
-    assert analyzer.phrases == (found,)
-    assert found in analyzer.build_analyzer()(given)
-    again = analyzer.with_settings(clean=())
-    assert again.phrases == TextAnalyzer.from_metadata(analyzer.metadata()).phrases == (found,)
-
-
-def texts():
-    """Phrases ``salt lake`` and ``deep sea``, and words that meet at random."""
-    others = ["apple", "bread", "cheese", "dates", "eggs", "figs", "grapes", "honey"]
-    draw = Random(0)
-    made = []
-    for number in range(240):
-        around = draw.sample(others, 8)
-        pair = ("salt lake", "deep sea")[number % 2]
-        made.append(" ".join([*around[:4], pair, *around[4:]]))
-    return made
+        ("salt-sea", {"function": "tests.text.test_analysis:by_letters"}, "salt sea"),
+    ):
+        analyzer = TextAnalyzer(phrases=[phrase], **options)
+        assert analyzer.phrases == (found,)
+        assert found in analyzer.build_analyzer()(phrase)
+        again = analyzer.with_settings(clean=())
+        assert again.phrases == TextAnalyzer.from_metadata(analyzer.metadata()).phrases == (found,)
 
 
 def test_a_fit_learns_phrases_or_takes_those_of_a_file(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("\n".join(texts()))
+    """Phrases ``salt lake`` and ``deep sea``, and words that meet at random."""
+    others = ["apple", "bread", "cheese", "dates", "eggs", "figs", "grapes", "honey"]
+    path, draw, texts = tmp_path / "a.txt", Random(0), []
+    for number in range(240):
+        around = draw.sample(others, 8)
+        pair = ("salt lake", "deep sea")[number % 2]
+        texts.append(" ".join([*around[:4], pair, *around[4:]]))
+    path.write_text("\n".join(texts))
     (tmp_path / "p").write_text("salt lake\n")
     given = ("fit", path, "-k", 2, *ALL_WORDS, "-o", tmp_path / "m")
     for phrases, found in ((2, ("deep sea", "salt lake")), (tmp_path / "p", ("salt lake",))):
@@ -305,12 +278,6 @@ def half_pairs(text):
     return ["a\ud800"]
 
 
-def test_words_over_several_lines_are_on_one():
-    analyzer = TextAnalyzer(function=lambda text: text.split("|"))
-    learned = Vocabulary.learn(["ab|c\nd\r\ne|f"], analyzer=analyzer)
-    assert learned.words == ("ab", "c d e", "f")
-
-
 def test_the_words_of_a_function_are_counted_as_others_are():
     analyzer = TextAnalyzer(function=NAME, stop_words=["ef"], ngram_range=(1, 2))
     assert analyzer.build_analyzer()("ab-CD ef 12") == ["ab", "cd", "ab cd"]
@@ -322,6 +289,10 @@ def test_the_words_of_a_function_are_counted_as_others_are():
     encoded = learned.encode(TEXTS)
     assert encoded.unreadable == (2,)
     assert encoded.batch.to_csr().toarray().tolist() == [[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 2]]
+    # Words over several lines are on one.
+    analyzer = TextAnalyzer(function=lambda text: text.split("|"))
+    learned = Vocabulary.learn(["ab|c\nd\r\ne|f"], analyzer=analyzer)
+    assert learned.words == ("ab", "c d e", "f")
 
 
 def test_what_a_file_names_is_called_only_when_the_user_has_named_it(monkeypatch):

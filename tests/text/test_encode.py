@@ -1,6 +1,5 @@
 """From texts to columns and counts: against scikit-learn, and by kernel as by word."""
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -93,13 +92,8 @@ def test_hashed_golden_columns():
 def test_hashed_equals_sklearn(texts, bits):
     analyzer = TextAnalyzer(True, LETTERS, ["the", "cd"], normalize=False)
     encoded = Vocabulary.hashed(bits, analyzer).encode(texts)
-    theirs = HashingVectorizer(
-        token_pattern=LETTERS,
-        stop_words=["the", "cd"],
-        n_features=2**bits,
-        alternate_sign=False,
-        norm=None,
-    ).transform(texts)
+    how = {"token_pattern": LETTERS, "stop_words": ["the", "cd"], "n_features": 2**bits}
+    theirs = HashingVectorizer(**how, alternate_sign=False, norm=None).transform(texts)
     np.testing.assert_array_equal(encoded.batch.to_csr().toarray(), theirs.toarray())
     assert (encoded.tokens, encoded.unseen_tokens) == (theirs.sum(), 0)
 
@@ -151,14 +145,3 @@ def test_count_tokens_refuses_ids_that_lead_outside(offsets, n_features):
     ids = np.arange(offsets[-1], dtype=np.int32)[::-1].copy()
     with pytest.raises(InvalidDocumentsError, match="n_features-1, got document=0"):
         count_tokens(ids, np.array(offsets), n_features)
-
-
-@given(st.lists(st.lists(st.sampled_from([UNSEEN, 0, 1, 7, 2**31 - 2]), max_size=60), max_size=6))
-def test_count_tokens_counts_the_columns_of_each_document(documents):
-    offsets = np.cumsum([0, *map(len, documents)])
-    ids = np.array([i for document in documents for i in document], dtype=np.int32)
-    batch = count_tokens(ids, offsets, 2**31 - 1)
-    for n, document in enumerate(documents):
-        row = batch.rows(n, n + 1)
-        known = Counter(i for i in document if i >= 0)
-        assert [*zip(row.word_ids, row.counts, strict=True)] == sorted(known.items())

@@ -46,9 +46,8 @@ def selected(words, selection):
     return lambda path: Vocabulary.selected(words, selection=selection)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "rule"),
-    [
+def test_a_value_is_refused_and_never_quoted(tmp_path):
+    for make, error, rule in (
         (given_words([]), WORDS, "words=0"),
         (given_words(["a", "b", "a"]), WORDS, "position=2 first_position=0"),
         (given_words(["a", ""]), WORDS, "position=1"),
@@ -62,31 +61,23 @@ def selected(words, selection):
         (learn(min_document_frequency=0), SETTINGS, "min_document_frequency=0"),
         (learn(max_document_frequency=True), SETTINGS, "max_document_frequency=True"),
         (learn(max_document_frequency=float("nan")), SETTINGS, "max_document_frequency=nan"),
-        (
-            learn(min_document_frequency=3, max_document_frequency=2),
-            SETTINGS,
-            "room between.*lower",
-        ),
+        (learn(min_document_frequency=3, max_document_frequency=2), SETTINGS, "room between.*low"),
         *[
             (selected(["cat"], record), WORDS, "select")
             for record in ({}, "secret", {"x": float("nan")}, {"words": {"secret"}})
         ],
         (selected("abc", FACTS), WORDS, "one string"),
-        *[
-            (lambda path, bits=bits: Vocabulary.hashed(bits), SETTINGS, "bits=")
-            for bits in (0, MAX_HASH_BITS + 1)
-        ],
+        (lambda path: Vocabulary.hashed(0), SETTINGS, "bits=0"),
+        (lambda path: Vocabulary.hashed(MAX_HASH_BITS + 1), SETTINGS, "bits="),
         (of_metadata(kind="learned"), WORDS, "made with"),
         (of_metadata(fingerprint="0"), WORDS, "made with"),
         (of_metadata(words=("dog", "cat")), WORDS, "made with"),
         (of_metadata(kind="other"), WORDS, "kind='other'"),
         (of_metadata(hash_bits=3), WORDS, "hash_bits=3"),
         (of_metadata(analyzer={"x": 1}), WORDS, "damaged"),
-        (of_metadata(analyzer=None), WORDS, "damaged"),
         (of_metadata(without="undercount"), WORDS, "KeyError: 'undercount'"),
         (stored(lowercase=1), SETTINGS, "lowercase=1"),
         (stored(token_pattern="("), SETTINGS, "token_pattern="),
-        (stored(token_pattern=b"a"), SETTINGS, "token_pattern=b'a'"),
         (stored(token_pattern="(a)(b)"), SETTINGS, "token_pattern="),
         (stored(stop_words="./french"), SETTINGS, "stop_words='./french'"),
         (stored(stop_words=[1]), SETTINGS, "stop_words"),
@@ -105,9 +96,7 @@ def selected(words, selection):
         (analyzer(lowercase="azeri"), SETTINGS, "lowercase must be true, false, or turkish"),
         (analyzer(stop_words="english,elvish"), SETTINGS, "language='elvish' known=.*german"),
         (analyzer(clean=["links"]), SETTINGS, "clean"),
-    ],
-)
-def test_a_value_is_refused_and_never_quoted(tmp_path, make, error, rule):
-    with pytest.raises(error, match=rule) as caught:
-        make(tmp_path)
-    assert "secret" not in str(caught.value)
+    ):
+        with pytest.raises(error, match=rule) as caught:
+            make(tmp_path)
+        assert "secret" not in str(caught.value)

@@ -82,9 +82,8 @@ def test_words_are_runs_of_letters_and_their_marks(text):
         assert TextAnalyzer(lowercase=False).build_tokenizer()(text) == find_script_words(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_words_of_many_languages():
+    for text, words in (
         ("हिन्दी भाषा में समाचार", "हिन्दी भाषा में समाचार"),
         ("ภาษาไทย ข่าว วันนี้", "ภาษาไทย ข่าว วันนี้"),
         ("اللُّغَةُ اللغـــة می\u200cخواهم", "اللغة اللغة می\u200cخواهم"),
@@ -101,12 +100,10 @@ def test_words_are_runs_of_letters_and_their_marks(text):
         ("Новости и\u0306ода", "новости йода"),
         ("我爱北京。天安门", "我爱北京 天安门"),
         ("தமிழ் மொழி", "தமிழ் மொழி"),
-    ],
-)
-def test_words_of_many_languages(text, words):
-    assert TextAnalyzer().build_analyzer()(text) == words.split()
-    vocabulary = Vocabulary.given(dict.fromkeys(words.split()))
-    assert vocabulary.encode([text]).unseen_tokens == 0
+    ):
+        assert TextAnalyzer().build_analyzer()(text) == words.split()
+        vocabulary = Vocabulary.given(dict.fromkeys(words.split()))
+        assert vocabulary.encode([text]).unseen_tokens == 0
 
 
 def test_turkish_has_two_letters_i():
@@ -117,9 +114,8 @@ def test_turkish_has_two_letters_i():
     assert turkish.build_analyzer()("WIKI") == ["wıkı"]
     assert Vocabulary.given(dict.fromkeys(words), turkish).encode([text, "WIKI"]).unseen_tokens == 0
     assert TextAnalyzer.from_metadata(turkish.metadata()) == turkish
-    assert TextAnalyzer(lowercase="turkish", function=str.split).build_analyzer()("IŞIK") == [
-        "ışık"
-    ]
+    split = TextAnalyzer(lowercase="turkish", function=str.split).build_analyzer()
+    assert split("IŞIK") == ["ışık"]
     # Turkish alone, or before others.
     for other in (TextAnalyzer(), TextAnalyzer(stop_words="english,tr")):
         assert other.build_analyzer()("IŞIK Işık") == ["işik", "işık"]
@@ -134,12 +130,8 @@ def test_stop_words_are_as_texts_have_them():
 
 
 def test_what_version_0_1_made_is_read_as_it_was():
-    metadata = {
-        "lowercase": True,
-        "token_pattern": LETTERS,
-        "stop_words": None,
-        "ngram_range": [1, 1],
-    }
+    metadata = {"lowercase": True, "token_pattern": LETTERS, "stop_words": None}
+    metadata["ngram_range"] = [1, 1]
     stored = TextAnalyzer.from_metadata(metadata)
     assert stored.metadata() == metadata
     assert stored.build_analyzer()("cafe\u0301") == ["cafe"]

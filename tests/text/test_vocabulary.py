@@ -61,9 +61,8 @@ def test_learn_equals_sklearn(texts, size, low, high, analyzer):
         with pytest.raises((VocabularyError, InvalidSettingError, InsufficientDataError)):
             Vocabulary.learn(texts, analyzer=analyzer, size=size, **limits)
         return
-    frequency = dict(
-        zip(vectorizer.get_feature_names_out(), np.asarray(X.sum(axis=0)).ravel(), strict=True)
-    )
+    names = vectorizer.get_feature_names_out()
+    frequency = dict(zip(names, np.asarray(X.sum(axis=0)).ravel(), strict=True))
     learned = Vocabulary.learn(texts, analyzer=analyzer, size=size, **limits)
     # The same frequencies as sklearn's choice; ours alone is fixed among equals.
     vectorizer = reference(analyzer, min_df=low, max_df=high, max_features=size).fit(texts)
