@@ -59,12 +59,6 @@ def called(kernel, *inputs, out):
     return out
 
 
-def resampled(b):
-    topics, inputs = b.token_topics.copy(), (b.token_pointers, b.single, b.running)
-    inputs += zeros(K, dtype=np.float32), b.single_alpha, 2**40 + 3, 9
-    return called(refinement.resample_topics, *b.rows[1:], *inputs, 2, out=[topics])
-
-
 #: What each kernel gives on a batch: a list of arrays.
 CALLS = {
     "project": lambda b: called(
@@ -100,7 +94,11 @@ CALLS = {
             zeros(b.n_documents),
         ],
     ),
-    "resample_topics": resampled,
+    "resample_topics": lambda b: called(
+        *(refinement.resample_topics, *b.rows[1:], b.token_pointers, b.single, b.running),
+        *(zeros(K, dtype=np.float32), b.single_alpha, 2**40 + 3, 9, 2),
+        out=[b.token_topics.copy()],
+    ),
     "add_responsibilities": lambda b: called(
         *(refinement.add_responsibilities, *entries_by_word(b), b.responsibilities),
         out=[b.totals.copy()],
@@ -108,15 +106,10 @@ CALLS = {
 }
 
 
-@pytest.fixture(scope="module")
-def batches():
-    return Batch(3, 300, 257), Batch(4, 40, 31)
-
-
 @pytest.mark.parametrize("name", CALLS)
-def test_outputs_are_the_same_for_every_number_of_threads(name, batches, monkeypatch):
+def test_outputs_are_the_same_for_every_number_of_threads(name, monkeypatch):
     monkeypatch.setattr(kernels, "FEW_OPERATIONS", 0)
-    for batch in batches:
+    for batch in (Batch(3, 300, 257), Batch(4, 40, 31)):
         found = set()
         for threads in (1, 2, 3, 7):
             with limit_threads(threads):

@@ -77,19 +77,13 @@ def check_exact(make_solver, order):
             check_recovers(found, values, vectors, order)
 
 
-def rotation(d, angle):
-    """Return what turns the first two of d axes."""
-    turn = np.eye(d)
-    turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-    return turn
-
-
 def check_refines(make_solver, order):
     """Further answers keep what is right, and follow a tensor whose vectors turn."""
-    values, vectors = np.linspace(1, 2, 4), orthonormal(7, 4, 5)
+    values, vectors, turn = np.linspace(1, 2, 4), orthonormal(7, 4, 5), np.eye(7)
+    turn[:2, :2] = [[np.cos(0.1), -np.sin(0.1)], [np.sin(0.1), np.cos(0.1)]]
     solver = make_solver(7, 4, order=order, seed=5)
     drive(solver, FactoredTensor(values, vectors, order))
-    for truth in (vectors, rotation(7, 0.1) @ vectors):
+    for truth in (vectors, turn @ vectors):
         tensor = FactoredTensor(1.1 * values, truth, order)
         for _ in range(30):
             answer(solver, tensor)

@@ -50,21 +50,16 @@ def exact(mu, alpha, W):
     )
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
-def planted_moments(rng, alpha, extra=5):
+def planted_moments(alpha, extra=5):
     """Return random topics over 40 words, and exact moments with that alpha."""
-    mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
+    mu = np.random.default_rng(3).dirichlet(np.full(40, 0.1), size=len(alpha))
     return mu, exact(mu, np.array(alpha), random_projection(40, len(alpha) + extra, seed=5))
 
 
 @pytest.mark.parametrize("alpha", [[1.0], [0.2, 0.3], [0.1, 0.5, 1.5], [0.05] * 6])
 @pytest.mark.parametrize("extra", [0, 7])
-def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
-    mu, seen = planted_moments(rng, alpha, extra)
+def test_exact_moments_give_exact_topics_for_any_projection(alpha, extra):
+    mu, seen = planted_moments(alpha, extra)
     found = recover_topics(seen, len(alpha), sum(alpha))
     assert matched_l1_error(mu, found.normalize()).mean < 1e-8
     np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
@@ -75,8 +70,8 @@ def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
     ("alpha_0", "found"),
     [(0.05, 0.05), (1.0, 1.0), (20.0, 20.0), (500.0, ALPHA_0_RANGE[1]), (0.003, ALPHA_0_RANGE[0])],
 )
-def test_auto_alpha_0_solves_for_the_truth_or_the_nearer_end_of_its_range(rng, alpha_0, found):
-    _, seen = planted_moments(rng, [0.5 * alpha_0, 0.3 * alpha_0, 0.2 * alpha_0])
+def test_auto_alpha_0_solves_for_the_truth_or_the_nearer_end_of_its_range(alpha_0, found):
+    _, seen = planted_moments([0.5 * alpha_0, 0.3 * alpha_0, 0.2 * alpha_0])
     solved = solve_alpha_0(seen, 3)
     assert solved == pytest.approx(found, rel=0.02)
     known = alpha_0_estimate(solved, 3)
@@ -89,9 +84,8 @@ def test_a_topic_without_direction_repeats_the_background_and_is_not_supported()
     first = np.array([0.5, 0.25, 0.25])
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     second = np.diag(first) + np.outer(first, first) / 2
-    found = topics_along(
-        first, second, np.eye(3), np.array([2.0, 1.0]), vectors, np.zeros(2), 3, 1.0, 9
-    )
+    along = np.array([2.0, 1.0]), vectors, np.zeros(2)
+    found = topics_along(first, second, np.eye(3), *along, 3, 1.0, 9)
     assert found.eigenvalues.tolist() == [2.0, 0.0, 0.0]
     assert found.is_supported.tolist() == [True, False, False]
     np.testing.assert_array_equal(found.topics[1:], [first, first])
@@ -127,11 +121,9 @@ def test_diagnostics_warn_in_words_and_are_plain():
     assert found["eigenvalue_noise"] == [0.1, 9.0, None]
     assert described(fixed(mu))["warnings"] == []
     # Fewer directions tell no topic from another.
+    noisy = fixed(mu, eigenvalue_noise=np.full(3, 99.0))
     for few in ([2.0, 0.1, 0.1], [0.1, 0.1, 0.1]):
-        found = described(
-            fixed(mu, eigenvalue_noise=np.full(3, 99.0)), Spectrum(np.array(few), np.ones(3))
-        )
-        (text,) = found["warnings"]
+        (text,) = described(noisy, Spectrum(np.array(few), np.ones(3)))["warnings"]
         assert "no topics beyond their word frequencies (documents=50)" in text
     # Of noise that was not measured nothing is said.
     unknown = described(fixed(mu), Spectrum(np.full(3, 0.1), None))
@@ -159,23 +151,17 @@ def test_centred_pairs_are_the_second_moment_through_the_projection(alpha_0):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
 
-def low_rank(d, k, seed):
-    """Return a second moment of rank k, its scale, and the eigenpairs in scaled word space."""
-    rng = np.random.default_rng(seed)
-    topics = rng.dirichlet(np.full(d, 0.3), size=k)
-    weights = rng.uniform(0.5, 1.5, k)
-    second = np.einsum("i,ia,ib->ab", weights / weights.sum(), topics, topics)
-    scale = word_scale(weights @ topics / weights.sum())
-    values, vectors = np.linalg.eigh(scale[:, None] * second * scale)
-    return second, scale, values[::-1], vectors[:, ::-1]
-
-
 @pytest.mark.fuzz
 @given(
     d=st.integers(12, 30), k=st.integers(1, 4), more=st.integers(0, 8), seed=st.integers(0, 2**32)
 )
 def test_next_projection_recovers_any_low_rank_moment(d, k, more, seed):
-    second, scale, values, vectors = low_rank(d, k, seed)
+    rng = np.random.default_rng(seed)
+    topics, weights = rng.dirichlet(np.full(d, 0.3), size=k), rng.uniform(0.5, 1.5, k)
+    second = np.einsum("i,ia,ib->ab", weights / weights.sum(), topics, topics)
+    scale = word_scale(weights @ topics / weights.sum())
+    values, vectors = np.linalg.eigh(scale[:, None] * second * scale)
+    values, vectors = values[::-1], vectors[:, ::-1]
     W = np.random.default_rng(seed + 1).standard_normal((d, k + more))
     unscaled = next_projection(second @ W, W, scale) / scale[:, None]
     np.testing.assert_allclose(unscaled.T @ unscaled, np.eye(k + more), rtol=0, atol=1e-9)
