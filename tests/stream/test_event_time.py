@@ -42,9 +42,8 @@ def test_numbers_are_seconds_or_by_their_size_smaller_units(number, sign):
         assert parse_event_time(number * unit) == wanted
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_what_is_no_time_is_none():
+    for value in (
         *(None, True, [], {}, "", " ", "soon", "2019-02-30", "20190230", "2019-13", "1e9", "0x7"),
         *("12:00", "2019-03-01T25:00", float("nan"), float("inf"), -1e300, 10**400, "9" * 400),
         *(-62_135_596_801, b"\xff\xfe", "\u0662\u0660\u0661\u0669"),
@@ -53,10 +52,8 @@ def test_numbers_are_seconds_or_by_their_size_smaller_units(number, sign):
         *("Monday", "Jan 6", "2025/13/01", "13/13/2025", "01/06/25", "6 Jan 2025 7:00 QQT"),
         # Day or month first.
         *("01/06/2025", "01.06.2025 10:00"),
-    ],
-)
-def test_what_is_no_time_is_none(value):
-    assert parse_event_time(value) is None
+    ):
+        assert parse_event_time(value) is None
 
 
 COMMON = {
@@ -112,28 +109,25 @@ def test_day_or_month_first_is_decided_by_all_values(values, first):
     assert "dd/dd/dddd are not read: give it: --time-format %d/%m/%Y or %m" in note
 
 
-@pytest.mark.parametrize(
-    ("form", "values", "wanted"),
-    [
+def test_a_form_that_is_named_is_read_and_no_other():
+    for form, values, wanted in (
         ("%d-%m-%Y %H.%M", ["06-01-2025 10.00", b" 06-01-2025 10.00"], datetime(2025, 1, 6, 10)),
         ("%Y%m%d", [20250106, 20250106.0, "20250106"], datetime(2025, 1, 6)),
         ("excel", [45663.25, "45663.25"], datetime(2025, 1, 6, 6)),
         ("unix", [86400, "86400", 86400.0], datetime(1970, 1, 2)),
-    ],
-)
-def test_a_form_that_is_named_is_read_and_no_other(form, values, wanted):
-    read = TimeReader(form)
-    assert {read(value) for value in values} == {seconds(wanted)}
-    assert read("2025 or later") is None
-    assert read.take_notes() == [
-        f"event times of the form dddd aa aaaaa are not read: they are not of the form {form}"
-    ]
-    # Of a pattern that was named, and missing ones.
-    assert [read(value) for value in ("2024 as abcde", None, "")] == [None] * 3
-    assert read.take_notes() == []
-    for wrong in ("", "day", "%H:%M", "%d/%m"):
-        with pytest.raises(InvalidSettingError, match="with a year"):
-            TimeReader(wrong)
+    ):
+        read = TimeReader(form)
+        assert {read(value) for value in values} == {seconds(wanted)}
+        assert read("2025 or later") is None
+        assert read.take_notes() == [
+            f"event times of the form dddd aa aaaaa are not read: they are not of the form {form}"
+        ]
+        # Of a pattern that was named, and missing ones.
+        assert [read(value) for value in ("2024 as abcde", None, "")] == [None] * 3
+        assert read.take_notes() == []
+        for wrong in ("", "day", "%H:%M", "%d/%m"):
+            with pytest.raises(InvalidSettingError, match="with a year"):
+                TimeReader(wrong)
 
 
 def beginning(time, unit):

@@ -101,12 +101,6 @@ def test_a_second_half_about_things_never_seen_before():
     assert scores[0] < 1.03 * scores[1]
 
 
-def made_with(words):
-    """Return a pipeline that shows documents and their times, too."""
-    shown = CandidateDocuments(2, K, 0, texts=True)
-    return Pipeline(words, engine, candidates=shown, time_bins="day")
-
-
 @pytest.fixture(scope="module")
 def turning():
     """Return texts of one theme, and from the 1000th on of another, with their times."""
@@ -116,7 +110,9 @@ def turning():
 
 def test_models_are_of_the_words_of_now(turning):
     texts, times = turning
-    made = made_with(learner_of())
+    # It shows documents and their times, too.
+    shown = CandidateDocuments(2, K, 0, texts=True)
+    made = Pipeline(learner_of(), engine, candidates=shown, time_bins="day")
     for start in range(0, 1800, 300):
         made.add(RecordBatch(texts[start : start + 300], times=times[start : start + 300]))
         model = made.release().model

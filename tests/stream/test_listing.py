@@ -54,19 +54,13 @@ def make(path, kind, targets):
         path.symlink_to(leads_to[kind])
 
 
-def visible_files(folder):
-    names = []
-    for here, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        names += [os.path.join(here, name) for name in files if not name.startswith(".")]  # noqa: PTH118
-    return names
-
-
 def expected(path):
     """Return what the standard library finds; nothing below links to folders."""
-    top = Path(path)
+    top, names = Path(path), []
     if top.is_dir():
-        names = visible_files(path.rstrip("/"))
+        for here, folders, files in os.walk(path.rstrip("/")):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            names += [os.path.join(here, name) for name in files if not name.startswith(".")]  # noqa: PTH118
     elif top.exists():
         names = [path]
     else:
@@ -123,9 +117,8 @@ def test_other_file_systems_are_listed_alike():
         names = [file.name for file in find_files(paths, "text")]
         with pytest.raises(SourceError, match="memory of this process"):
             of_files(paths)
-        assert sorted(names) == [
-            f"memory://{top}/{n}" for n in ("[b].txt", "a.JSONL.gz", "b/1.txt")
-        ]
+        found = [name.removeprefix(f"memory://{top}/") for name in names]
+        assert sorted(found) == ["[b].txt", "a.JSONL.gz", "b/1.txt"]
 
 
 def test_sizes_and_formats_are_those_of_the_names(tmp_path):

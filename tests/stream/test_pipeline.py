@@ -28,6 +28,7 @@ from streamlda.stream.source import WHOLE, Behind, RecordBatch, RecordLocation, 
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from tests.corpora import batch_of
+from tests.engine.kinds import assert_same_state
 from tests.run.test_opening import TEXTS, run_settings
 
 WORDS = ("apple", "bread", "cheese", "dates")
@@ -45,12 +46,6 @@ def learner_of(documents=10**6, **more):
 def corpus(n=300, seed=0):
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, 6, p=rng.dirichlet([0.4] * 4))) for _ in range(n)]
-
-
-def state_bytes(learner):
-    assert learner is not None
-    arrays, values = learner.state()
-    return {name: array.tobytes() for name, array in arrays.items()}, values
 
 
 def fed(words, *batches, **more):
@@ -127,7 +122,7 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
     assert parts.vocabulary_documents == whole.vocabulary_documents == (50 if learned else 0)
     assert parts.counts == whole.counts
     assert parts.values()["span"] == whole.values()["span"] == [0.0, 119 * 9000.5]
-    assert state_bytes(parts.learner) == state_bytes(whole.learner)
+    assert_same_state(parts.learner, whole.learner)
 
 
 def restored(before, words):
