@@ -124,6 +124,14 @@ def play(folder, steps):
         assert before is None or (folder / "ledger").read_bytes() == before
 
 
+def stored(name, data):
+    def make(folder, _=None):
+        (folder / name).write_bytes(data)
+        return [folder / name]
+
+    return make
+
+
 def in_folder(folder, documents):
     """Write a file a document, in two lines each."""
     folder.mkdir(exist_ok=True)
@@ -140,11 +148,6 @@ def in_days(folder):
         more = [] if day % 4 == 0 else MANY[80 * day : 80 * day + 80]
         jsonl(folder / "days" / f"{day:02d}.jsonl", HEAD + more)
     return [folder / "days"]
-
-
-def in_utf_16(folder):
-    (folder / "a.txt").write_text("\n".join(TEXTS), "utf-16")
-    return [folder / "a.txt"]
 
 
 A, B, D = "a.jsonl", "b.jsonl", ("d/a.jsonl", "d/b.jsonl", "d/c.jsonl")
@@ -217,7 +220,7 @@ STEPS = {
         ([A], {A: TEXTS}, {"source.text_field": "t"}, "the text field"),
         ([A], {}, {}, {A: (0, 300)}),
     ],
-    "UTF-16": [(in_utf_16, {}, {}, "UTF-8")],
+    "UTF-16": [(stored("a.txt", "\n".join(TEXTS).encode("utf-16")), {}, {}, "UTF-8")],
 }  # fmt: skip
 
 
@@ -232,14 +235,6 @@ def spent(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spent")
     play(folder, [(["data/a.jsonl"], {"data/a.jsonl": TEXTS}, WHOLE, {"a.jsonl": (0, RECORDS)})])
     return folder
-
-
-def stored(name, data):
-    def make(folder, _):
-        (folder / name).write_bytes(data)
-        return [folder / name]
-
-    return make
 
 
 def linked(folder, data):

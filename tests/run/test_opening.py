@@ -231,13 +231,9 @@ def test_a_run_continues_from_its_own_beginning_alone(tmp_path, kind):
 def test_nothing_is_captured_and_no_clock_ends_it_before_the_words_are_known(tmp_path):
     pipeline = new_pipeline("learned", tmp_path)
     with Store.open(tmp_path / "c") as store:
-        pipeline.behind = Behind({}, {})
-        pipeline.add(RecordBatch(ROWS[:100]))
-        assert capture(pipeline, store) is None
-        assert not pipeline.has_words
-        pipeline.add(RecordBatch(ROWS[100:200]))
-        assert capture(pipeline, store) is not None
-        assert pipeline.has_words
+        for start, known in ((0, False), (100, True)):
+            pipeline.add(RecordBatch(ROWS[start : start + 100]))
+            assert save(pipeline, store) == pipeline.has_words == known
 
 
 def test_other_settings_than_the_saved_ones_are_refused(tmp_path):
@@ -276,17 +272,14 @@ def loaded(flags):
     return load_settings(environment={}, flags=flags)
 
 
-@pytest.mark.parametrize(
-    ("flags", "name"),
-    [
+def test_a_stream_has_a_name():
+    for flags, name in (
         ({**KAFKA, "kafka.partitions": "0,2"}, "kafka:news/0,2"),
         ({**KAFKA, "source.stream": "mine"}, "mine"),
         ({"source.files": ["/a/../b", "s3://c/d"]}, "/b s3://c/d"),
         ({"source.files": ["-"]}, "stdin"),
-    ],
-)
-def test_a_stream_has_a_name(flags, name):
-    assert name_stream(loaded(flags)) == name
+    ):
+        assert name_stream(loaded(flags)) == name
 
 
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "/l"}

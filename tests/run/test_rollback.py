@@ -161,10 +161,8 @@ def test_a_damaged_newest_snapshot_leaves_the_one_before_to_tell(scene):
 
 
 def test_two_ledgers_do_not_share_what_they_publish(scene):
-    mine = {
-        "privacy.ledger": str(scene.folder / "run/mine"),
-        "checkpoint.folder": str(scene.folder / "mine"),
-    }
+    mine = {"privacy.ledger": "run/mine", "checkpoint.folder": "mine"}
+    mine = {name: str(scene.folder / place) for name, place in mine.items()}
     apart = {"output.folder": str(scene.folder / "my-out"), "output.file": None}
     others = scene._replace(group=Group())
     others.learn(**mine, **apart)

@@ -5,6 +5,7 @@ import json
 import resource
 import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
 
@@ -134,15 +135,9 @@ def documents():
     return make_documents()
 
 
-@pytest.fixture(scope="module")
-def crashes():
-    process = CrashProcess(__name__)
-    yield process
-    process.close()
-
-
-def test_killed_at_every_step_it_continues_with_a_whole_generation(tmp_path, crashes):
-    assert crashes.run("every-step", tmp_path) == {"steps": 3 + 2 * 6}
+def test_killed_at_every_step_it_continues_with_a_whole_generation(tmp_path):
+    with closing(CrashProcess(__name__)) as process:
+        assert process.run("every-step", tmp_path) == {"steps": 3 + 2 * 6}
 
 
 def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, documents):

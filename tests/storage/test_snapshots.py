@@ -43,10 +43,6 @@ def ids(snapshots, number):
     return [topic.id for topic in snapshots.summary(number).topics]
 
 
-def moved(snapshots, number):
-    return [topic.moved for topic in snapshots.summary(number).topics]
-
-
 def test_what_is_published_is_found_again_and_other_files_are_no_snapshots(folder):
     made = Snapshots(folder)
     assert (made.numbers(), made.latest()) == ([], None)
@@ -82,7 +78,6 @@ def test_topics_for_viewers_are_plain_json(folder):
     found = made.topics(2, 3)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert (found["number"], found["documents"], found["private"]) == (2, 80, False)
-    assert found["privacy"] == {"statement": "not private"}
     assert found["privacy_lines"] == ["privacy     not private"]
     assert found["created"].endswith("+00:00")
     assert [topic["prevalence"] for topic in found["topics"]] == [0.1, 0.2, 0.3, 0.4]
@@ -125,15 +120,13 @@ def test_a_topic_keeps_its_id_wherever_it_stands_and_no_id_is_used_again(folder)
     table, order = topics(5, 80), [3, 0, 4, 1, 2]
     made = published(folder, table, shifted(table, 0.2)[order], shifted(table, 0.3)[::-1])
     assert [ids(made, n) for n in (1, 2, 3)] == [[1, 2, 3, 4, 5], [4, 1, 5, 2, 3], [5, 4, 3, 2, 1]]
-    assert moved(made, 1) == [None] * 5
+    moved = [[topic.moved for topic in made.summary(n).topics] for n in (1, 2)]
     expected = np.diagonal(hellinger(table, shifted(table, 0.2)))[order]
-    assert moved(made, 2) == pytest.approx(expected)
-    table = topics(6, 80)
-    made = published(
-        folder / "b", *(table[rows] for rows in ([0, 1, 2], [1, 3], [0, 1, 3, 4], [5, 1]))
-    )
+    assert moved == [[None] * 5, pytest.approx(expected)]
+    table, parts = topics(6, 80), ([0, 1, 2], [1, 3], [0, 1, 3, 4], [5, 1])
+    made = published(folder / "b", *(table[rows] for rows in parts))
     assert [ids(made, n) for n in made.numbers()] == [[1, 2, 3], [2, 4], [5, 2, 4, 6], [7, 2]]
-    assert moved(made, 4) == [None, 0]
+    assert [topic.moved for topic in made.summary(4).topics] == [None, 0]
 
 
 def test_an_index_that_is_damaged_or_of_another_model_is_made_again(folder, caplog):
@@ -219,9 +212,8 @@ def test_old_snapshots_are_removed_and_never_the_newest(folder, keep, left):
         found = store.snapshots.summaries()
         assert [summary.number for summary in found] == left
         assert [topic.id for topic in found[-1].topics] == ids
-    names = {path.name for path in folder.iterdir()}
-    assert {f"snapshot-{n:06d}.topics.json" for n in left} == {
-        name for name in names if name.endswith(".topics.json")
+    assert {path.name for path in folder.glob("*.topics.json")} == {
+        f"snapshot-{n:06d}.topics.json" for n in left
     }
 
 

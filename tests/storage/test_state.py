@@ -172,13 +172,10 @@ def stage(**changes):
     return lambda arrays, metadata: metadata["state"]["stage"].update(changes)
 
 
-NOT_SUMS = "a saved state is not what state"
-
-
 @pytest.mark.parametrize(
     ("change", "error", "rule"),
     [
-        (lambda a, m: a.pop("learner.sums/pair"), InvalidSettingError, NOT_SUMS),
+        (lambda a, m: a.pop("learner.sums/pair"), InvalidSettingError, "is not what state"),
         (stage(places=10_000), InvalidSettingError, "slots=10000"),
         (lambda a, m: m["state"].pop("stage"), ModelFileError, "no valid state.*KeyError"),
     ],
