@@ -31,7 +31,7 @@ def learned(documents, *ends, settings=SETTINGS):
     return engine
 
 
-def test_where_a_source_ends_topics_are_those_of_a_fit(documents):
+def test_where_a_source_ends_topics_are_those_of_a_fit_until_documents_follow(documents):
     _, fitted = Engine.fit(SETTINGS, documents)
     engine = learned(documents, 10, 700)
     assert engine.progress.unfinished
@@ -41,6 +41,10 @@ def test_where_a_source_ends_topics_are_those_of_a_fit(documents):
     assert np.array_equal(model.components, fitted.components)
     assert model.diagnostics["refinement"] == fitted.diagnostics["refinement"]
     assert np.array_equal(model.prevalence, fitted.prevalence)
+    resumed = Engine.from_state(*engine.state())
+    assert np.array_equal(resumed.snapshot().components, model.components)
+    resumed.add(documents.rows(0, 1))
+    assert resumed.progress.unfinished
 
 
 def test_readings_on_the_way_depend_on_the_documents_alone(documents):
@@ -54,15 +58,6 @@ def test_readings_on_the_way_depend_on_the_documents_alone(documents):
         assert np.array_equal(other.snapshot().components, found.components)
     # Of the first 1000, and one pass over the rest.
     assert found.diagnostics["refinement"]["steps"] > N // 100
-
-
-def test_an_end_is_kept_in_the_state_until_documents_follow(documents):
-    engine = learned(documents)
-    engine.end()
-    resumed = Engine.from_state(*engine.state())
-    assert np.array_equal(resumed.snapshot().components, engine.snapshot().components)
-    resumed.add(documents.rows(0, 1))
-    assert resumed.progress.unfinished
 
 
 def test_a_source_beyond_the_limit_is_followed_as_a_stream(documents, monkeypatch):

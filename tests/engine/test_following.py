@@ -147,9 +147,8 @@ def test_a_new_topic_has_the_row_of_one_of_two_that_are_merged():
     truth, rng = corpus(1), np.random.default_rng(0)
     theme, documents = rng.dirichlet(np.full(V, 0.05)), truth.documents(2000)
     up = rng.choice([0.3, 1.7], V)
-    topics = np.vstack([truth.components, truth.components[-1]]) * np.vstack(
-        [np.ones((K - 1, V)), up, 2 - up]
-    )
+    topics = np.vstack([truth.components, truth.components[-1]])
+    topics[-2:] *= np.vstack([up, 2 - up])
     _, fitted = Engine.fit(replace(SETTINGS, n_components=K + 1), documents)
     model = replace(
         fitted,

@@ -12,7 +12,7 @@ from streamlda.engine.timeline import Bins, shares_since
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.text.columns import ColumnChange
 from tests.corpora import LikeText
-from tests.engine.kinds import assert_same_model, resumed
+from tests.engine.kinds import assert_same_model, fed, resumed
 
 K, V, WARMUP = 8, 300, 600
 SETTINGS = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP)
@@ -26,12 +26,6 @@ def moving():
     theme = np.where(np.arange(K) < 2, 0.8, 0.02)
     batch = DocumentBatch.joined([corpus.documents(3600), corpus.documents(2400, theme)])
     return batch.dated(np.arange(6000) // 600 * DAY), corpus.components
-
-
-def fed(engine, documents, start, stop, size=250):
-    for at in range(start, stop, size):
-        engine.add(documents.rows(at, min(at + size, stop)))
-    return engine
 
 
 def shares_of(model, documents):
@@ -106,11 +100,8 @@ def test_words_of_bins_are_bounded_however_they_are_cut(monkeypatch, most):
         np.testing.assert_array_equal(again.words[start], wanted)
     assert again.held == whole.held
     # Words that leave are forgotten where they have a column of their own, and later ones counted.
-    change = ColumnChange(np.array([3]), 21, 23, np.full(3, 0.1))
-    again.change_words(change)
-    again.add(
-        DocumentBatch.from_matrix(np.eye(23, dtype=int)[[22, 22]] * 5).dated(np.zeros(2, int))
-    )
+    again.change_words(ColumnChange(np.array([3]), 21, 23, np.full(3, 0.1)))
+    again.add(DocumentBatch.from_matrix(np.eye(23, dtype=int)[[22]] * 10).dated(np.zeros(1, int)))
     own, before = again.words[0], whole.words[0]
     assert own[22 % len(own)] == 10 + (before[22 % columns] if columns < 21 else 0)
     assert own[3] == (0 if columns == 21 else before[3])
@@ -133,12 +124,9 @@ def test_the_timeline_says_when():
         assert factor(timeline.shares[day], wanted, 0.1) < 1.35
     theme = matched_l1_error(planted, model.components).permutation[:2]
     assert timeline.shares[6:, theme].min() > 1.5 * timeline.shares[:6, theme].max(axis=0).min()
-    plain = Engine(SETTINGS)
-    plain.add(documents.dated(np.full(6000, UNDATED)))
+    plain = fed(Engine(SETTINGS), documents.dated(np.full(6000, UNDATED)), 0, 1200)
     assert plain.snapshot().timeline.starts.size == 0
-    without = DocumentBatch(
-        documents.counts, documents.word_ids, documents.row_pointers, documents.n_features
-    )
+    without = DocumentBatch.from_matrix(documents.to_csr())
     assert fed(Engine(SETTINGS), without, 0, 1200).snapshot().timeline is None
 
 
@@ -174,9 +162,8 @@ def test_documents_in_memory_are_one_interval_and_a_stream_continues_from_it():
     later = fed(engine, documents, 4000, 6000).snapshot()
     assert later.interval.documents == 2000
     assert factor(later.prevalence, shares_of(later, documents), 0.02) < 1.35
-    assert (
-        factor(later.interval.prevalence, shares_of(later, documents.rows(4000, 6000)), 0.05) < 1.35
-    )
+    wanted = shares_of(later, documents.rows(4000, 6000))
+    assert factor(later.interval.prevalence, wanted, 0.05) < 1.35
 
 
 def counted(bins, starts):

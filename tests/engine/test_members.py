@@ -46,15 +46,6 @@ def parts_of(documents, sizes):
     return [documents.rows(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
-def assert_close(one, other):
-    """Models are equal but for rounding."""
-    for name in ("components", "background", "alpha"):
-        mine, theirs = getattr(one, name), getattr(other, name)
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-15, err_msg=name)
-    assert (one.documents_seen, one.tokens_seen) == (other.documents_seen, other.tokens_seen)
-    assert one.diagnostics["refinement"] == other.diagnostics["refinement"]
-
-
 def learned_by_definition(documents):
     """Return A of a member: the slow twin, of what each of its minibatches added and weighs."""
     start = shared_start().stepwise
@@ -99,7 +90,12 @@ def test_merging_is_by_definition_whatever_the_order_and_the_grouping(sizes, ran
     shuffled = random.sample(parts, len(parts))
     cut = random.randint(1, len(parts) - 1)
     groups = [joined([member(part) for part in each]) for each in (shuffled[:cut], shuffled[cut:])]
-    assert_close(joined(groups).snapshot(), found)
+    model = joined(groups).snapshot()
+    for name in ("components", "background", "alpha"):
+        mine, theirs = getattr(model, name), getattr(found, name)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-15, err_msg=name)
+    assert (model.documents_seen, model.tokens_seen) == (sum(sizes), found.tokens_seen)
+    assert model.diagnostics["refinement"] == found.diagnostics["refinement"]
     assert found.documents_seen == sum(sizes)
     # Frequencies of the words of all documents.
     whole = text_documents().rows(0, sum(sizes))
@@ -165,10 +161,8 @@ def test_what_is_measured_is_of_the_documents_of_all():
 
 def test_a_beginning_is_what_the_engine_would_publish():
     """Refined topics where they are better, else a projection."""
-    documents = KINDS["follows"].documents()
-    assert isinstance(
-        fed(KINDS["follows"].engine(), documents, 0, 3000).new_beginning(), np.ndarray
-    )
+    spectral = fed(KINDS["follows"].engine(), KINDS["follows"].documents(), 0, 3000)
+    assert isinstance(spectral.new_beginning(), np.ndarray)
     learner = fed(KINDS["refining"].engine(), text_documents(), 0, 1000)
     start, model = learner.new_beginning(), learner.snapshot()
     assert start.stepwise.steps == 1000 // STEP

@@ -9,13 +9,6 @@ from streamlda.errors import InsufficientDataError
 from streamlda.simulate import PlantedLDA
 from tests.engine.kinds import KINDS, error, fed, planted_documents
 
-
-@pytest.fixture(scope="module")
-def documents():
-    """Documents, every twentieth too short to be learned from."""
-    return planted_documents()
-
-
 engine = KINDS["online-power"].engine
 
 
@@ -25,9 +18,8 @@ engine = KINDS["online-power"].engine
 )
 def test_planted_topics_are_found_and_supported(k, d, bound):
     planted = PlantedLDA(k, d, seed=5, topic_concentration=0.1)
-    learner = Engine(
-        EngineSettings(n_components=k, n_features=d, solver="online-power", refine=False)
-    )
+    settings = {"n_components": k, "n_features": d, "solver": "online-power", "refine": False}
+    learner = Engine(EngineSettings(**settings))
     for _ in range(20):
         learner.add(planted.documents(10_000))
     model = learner.snapshot()
@@ -38,7 +30,8 @@ def test_planted_topics_are_found_and_supported(k, d, bound):
     np.testing.assert_allclose(model.alpha, 1 / k, atol=0.05)
 
 
-def test_stream_that_ends_early_gives_what_is_finished_and_says_what_is_missing(documents):
+def test_stream_that_ends_early_gives_what_is_finished_and_says_what_is_missing():
+    documents = planted_documents()
     early = fed(engine(documents_per_round=1000), documents, 0, 900)
     with pytest.raises(InsufficientDataError, match="documents_per_round=1000"):
         early.snapshot()

@@ -1,5 +1,7 @@
 """Seeded topics: they are the first, about their words, in every engine, cut and resumption."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -91,16 +93,11 @@ def test_words_that_no_topic_joins_are_held_by_their_prior(truth):
 def test_a_seeded_topic_continues_that_of_its_name_however_far(truth, seeds):
     settings = EngineSettings(**TEXT, refine=False, seed_topics=seeds)
     before = fed(Engine(settings), text_documents()).snapshot()
-    moved = before.components.copy()
-    moved[[0, 1]] = moved[[1, 0]]
-    after = type(before)(
-        components=moved, alpha=before.alpha, background=before.background, settings=before.settings
-    )
+    after = replace(before, components=before.components[[1, 0, *range(2, 12)]])
     topics, _ = follow_topics(before, [*range(1, 13)], after, 13)
     assert [topic.id for topic in topics[:3]] == [1, 2, 3]
     assert topics[0].moved > 0.5
-    unnamed = type(before)(components=moved, alpha=before.alpha, background=before.background)
-    topics, _ = follow_topics(before, [*range(1, 13)], unnamed, 13)
+    topics, _ = follow_topics(before, [*range(1, 13)], replace(after, settings={}), 13)
     assert [topic.id for topic in topics[:3]] == [2, 1, 3]
 
 

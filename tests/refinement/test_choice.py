@@ -27,7 +27,6 @@ from streamlda.refinement.choice import (
 from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import passes_for
 from streamlda.simulate import PlantedLDA
-from tests.engine.kinds import perplexity
 
 K, V = 10, 120
 MIXED = PlantedLDA(K, V, alpha_0=15, mean_length=60, seed=3)
@@ -67,11 +66,9 @@ def test_documents_are_held_out_by_their_number(n, cut, before):
     wanted = [w for w, u in zip(number, batch.usable, strict=True) if u and w in set(HELD_OUT)]
     assert held_out.n_documents == len(wanted)
     assert learned.n_documents + held_out.n_documents == n
-    halves = hold_out(batch.rows(0, cut), before), None
-    rest = hold_out(batch.rows(cut, n), before + int(batch.usable[:cut].sum()))
-    np.testing.assert_array_equal(
-        np.concatenate([halves[0][1].counts, rest[1].counts]), held_out.counts
-    )
+    _, first = hold_out(batch.rows(0, cut), before)
+    _, rest = hold_out(batch.rows(cut, n), before + int(batch.usable[:cut].sum()))
+    np.testing.assert_array_equal(np.concatenate([first.counts, rest.counts]), held_out.counts)
 
 
 @hypothesis_settings(max_examples=30, deadline=None)
@@ -187,17 +184,14 @@ def test_the_default_is_no_worse_than_the_better_of_both(mixed, alpha_0):
         return lda.fit(X).to_model()
 
     start, passed, found = fit(0), fit(passes_for(3000)), fit("auto")
-    choice = found.diagnostics["refinement_choice"]
-    assert choice["documents"] == len(hold_out(documents)[1])
+    choice, (_, held_out) = found.diagnostics["refinement_choice"], hold_out(documents)
+    assert choice["documents"] == len(held_out)
     least = min(error(MIXED, start.components), error(MIXED, passed.components))
     assert error(MIXED, found.components) < 1.2 * least
     assert choice["kept"] == "refinement" or alpha_0 != 1.0
     assert ("refinement" in found.diagnostics) == (choice["kept"] == "refinement")
-    held_out = hold_out(documents)[1]
-    unigram = document_completion(
-        held_out, found.components, found.alpha, found.background
-    ).unigram_perplexity
-    assert perplexity(found, held_out) < 0.99 * unigram
+    scored = document_completion(held_out, found.components, found.alpha, found.background)
+    assert scored.perplexity < 0.99 * scored.unigram_perplexity
     repeats = [text for text in found.diagnostics["warnings"] if "repeat" in text]
     assert not repeats or alpha_0 == 1.0
 

@@ -61,26 +61,18 @@ def stepwise(model, batch, passes=1, alpha=None, **settings):
     return machine
 
 
-@pytest.mark.parametrize(("copies", "size"), [(1, 30), (29, 101)])
-def test_passes_are_the_steps_of_the_machine(planted, copies, size):
+@pytest.mark.parametrize(("copies", "size", "passes"), [(1, 30, 1), (29, 101, 1), (3, 30, 20)])
+def test_passes_are_the_steps_of_the_machine(planted, copies, size, passes):
+    """Annealing ends halfway."""
     documents, model = planted
     batch = DocumentBatch.joined([documents] * copies)
-    settings = {"batch_documents": size, "annealing_steps": -(-len(batch) // size) // 2}
-    found = refine_model(model, batch, passes=1)
+    settings = {"batch_documents": size, "annealing_steps": passes * -(-len(batch) // size) // 2}
+    found = refine_model(model, batch, passes=passes)
     order = found.diagnostics["refinement"]["start_topics"]
-    expected = stepwise(model, batch, **settings).components[order]
-    np.testing.assert_array_equal(found.components, expected)
+    expected = stepwise(model, batch, passes, **settings)
+    assert found.diagnostics["refinement"]["steps"] == expected.steps
+    np.testing.assert_array_equal(found.components, expected.components[order])
     others = {"step_offset": 1.0, "annealing": 0.7, "smoothing": 0.012}
     for name, value in {**others, "alpha": model.alpha}.items():
         other = stepwise(model, batch, **{**settings, name: value})
         assert not np.array_equal(found.components, other.components[order])
-
-
-def test_annealing_ends_halfway(planted):
-    documents, model = planted
-    batch = DocumentBatch.joined([documents] * 3)
-    found = refine_model(model, batch, passes=20)
-    machine = stepwise(model, batch, 20, annealing_steps=350)
-    assert found.diagnostics["refinement"]["steps"] == machine.steps == 700
-    order = found.diagnostics["refinement"]["start_topics"]
-    np.testing.assert_array_equal(found.components, machine.components[order])

@@ -42,12 +42,6 @@ def documents(corpus):
     return corpus.documents(20_000)
 
 
-@pytest.fixture(scope="module")
-def held_out(corpus):
-    corpus.seek(20_400)
-    return corpus.documents(1500)
-
-
 def refinement(model):
     return StepwiseEM.of_topics(model.components, model.alpha, model.background, SETTINGS)
 
@@ -62,14 +56,11 @@ def digest(machine):
     return {name: array.tobytes() for name, array in arrays.items()}, values
 
 
-def perplexity(held_out, model, found):
-    return document_completion(held_out, found.components, found.alpha, model.background).perplexity
-
-
 def test_steps_come_nearer_to_the_planted_topics_and_resampling_nearer_still(
-    corpus, documents, held_out, model
+    corpus, documents, model
 ):
-    better = refinement(model)
+    corpus.seek(20_400)
+    held_out, better = corpus.documents(1500), refinement(model)
     better.add(documents)
     sampled = GibbsSampler(documents, better.components, better.alpha)
     sampled.sweep(10, averaged=5)
@@ -77,7 +68,8 @@ def test_steps_come_nearer_to_the_planted_topics_and_resampling_nearer_still(
     errors = [matched_l1_error(corpus.components, each.components).mean for each in found]
     assert errors[1] < 0.6 * errors[0]
     assert errors[2] < errors[1]
-    scores = [perplexity(held_out, model, each) for each in found]
+    models = [(each.components, each.alpha, model.background) for each in found]
+    scores = [document_completion(held_out, *each).perplexity for each in models]
     assert scores == sorted(scores, reverse=True)
 
 
@@ -204,12 +196,8 @@ def test_collapsed_sweeps_go_over_documents_that_were_held_out(documents, model)
     found.sweeps = 2
     found.learn(second)
     assert found.sweeps == 3
-    shares = np.vstack(
-        [
-            twin.expect_topics(part, topics.T + UNSEEN / (K * V), model.alpha, 3)
-            for part, topics in begun
-        ]
-    )
+    words = [(part, topics.T + UNSEEN / (K * V)) for part, topics in begun]
+    shares = np.vstack([twin.expect_topics(*each, model.alpha, 3) for each in words])
     both = DocumentBatch.joined([first, second])
     totals = np.zeros((V, K))
     np.add.at(totals, both.word_ids, both.counts[:, None] * shares)

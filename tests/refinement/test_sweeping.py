@@ -19,7 +19,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.spectral.seeds import WORD_SHARE
 from tests import oracle_refinement as twin
 
-K, V, N = 12, 300, 1000
+K, V, N, COLLAPSED = 12, 300, 1000, "collapsed_sweeps"
 
 
 def planted(mean_length=9):
@@ -55,10 +55,10 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_held_out(parts):
     np.add.at(totals, held_out.word_ids, held_out.counts[:, None] * shares)
     found.learn(held_out)
     np.testing.assert_allclose(found.model.components, (totals / totals.sum(axis=0)).T, rtol=1e-4)
-    errors = [
+    before, after = (
         matched_l1_error(corpus.components, each.model.components).mean for each in (passed, found)
-    ]
-    assert errors[1] < errors[0]
+    )
+    assert after < before
 
 
 def test_documents_that_mix_many_topics_are_swept_longer(parts):
@@ -71,12 +71,7 @@ def test_documents_that_mix_many_topics_are_swept_longer(parts):
 
 @pytest.mark.parametrize(
     ("length", "times", "name"),
-    [
-        (30, 1.0, "collapsed_sweeps"),
-        (9, 1.0, "sweeps"),
-        (9, 0.5, None),
-        (30, 0.5, "collapsed_sweeps"),
-    ],
+    [(30, 1.0, COLLAPSED), (30, 0.5, COLLAPSED), (9, 1.0, "sweeps"), (9, 0.5, None)],
 )
 def test_the_sweeps_suit_the_documents(length, times, name):
     """Weights have no tokens to draw; documents with as many tokens as topics need none."""
@@ -85,7 +80,7 @@ def test_the_sweeps_suit_the_documents(length, times, name):
     found = Candidate(start, scaled, 1)
     found.sweep(scaled, 4, seed=0)
     found.learn(held_out)
-    swept = {key: found.done[key] for key in ("collapsed_sweeps", "sweeps") if found.done.get(key)}
+    swept = {key: found.done[key] for key in (COLLAPSED, "sweeps") if found.done.get(key)}
     assert list(swept) == ([] if name is None else [name])
 
 
@@ -117,7 +112,7 @@ def test_few_of_the_documents_are_not_swept_for_all(weight, monkeypatch):
     monkeypatch.setattr(collapsed, "MOST_RESPONSIBILITIES", 2 * learned.n_entries // 40)
     found = Candidate(start, scaled, 1).settle()
     found.sweep(scaled, 2, seed=0)
-    assert "collapsed_sweeps" not in found.done
+    assert COLLAPSED not in found.done
     assert (found.done["sweeps"] > 0) == (weight == 1)
 
 
