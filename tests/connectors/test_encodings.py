@@ -59,9 +59,9 @@ def test_sheets_that_are_skipped_are_said_and_a_damaged_workbook_is_rejected(tmp
         assert rejects in ([], ["broken-workbook"])
 
 
-@pytest.mark.parametrize(
-    ("text", "stored", "used", "said"),
-    [
+def test_a_guess_is_said_and_used_if_nothing_else_fits(tmp_path):
+    path = tmp_path / "a.txt"
+    for text, stored, used, said in (
         (GERMAN, "cp1252", "cp1252", "is read as cp1252"),
         (RUSSIAN, "cp1251", "cp1251", "is read as cp1251"),
         (RUSSIAN, "koi8_r", "koi8_r", "is read as koi8_r"),
@@ -79,19 +79,16 @@ def test_sheets_that_are_skipped_are_said_and_a_damaged_workbook_is_rejected(tmp
         (JAPANESE, "cp932", "cp932", "is read as cp932"),
         # Too much alike: nothing is read wrongly, and what it may be is said.
         (HUNGARIAN, "cp1250", None, "cp1250"),
-    ],
-)
-def test_a_guess_is_said_and_used_if_nothing_else_fits(text, stored, used, said, tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(f"{text}\nplain\n".encode(stored))
-    found, (note,), rejects = read(FileSource(path), 999)
-    assert said in note
-    assert "--encoding" in note or "utf" in note
-    lines = [*text.split("\n"), "plain"]
-    wanted = [line if used or line.isascii() else None for line in lines]
-    assert [each for _, each in found] == wanted
-    assert rejects == ([] if used else ["not-utf8"])
-    assert read(FileSource(path, encoding=stored), 999)[0] == [(None, line) for line in lines]
+    ):
+        path.write_bytes(f"{text}\nplain\n".encode(stored))
+        found, (note,), rejects = read(FileSource(path), 999)
+        assert said in note
+        assert "--encoding" in note or "utf" in note
+        lines = [*text.split("\n"), "plain"]
+        wanted = [line if used or line.isascii() else None for line in lines]
+        assert [each for _, each in found] == wanted
+        assert rejects == ([] if used else ["not-utf8"])
+        assert read(FileSource(path, encoding=stored), 999)[0] == [(None, line) for line in lines]
 
 
 def test_recoded_files_resume_where_they_stood(tmp_path):

@@ -191,9 +191,8 @@ def test_times_whose_form_is_named(kind, tmp_path):
         "%y|%d|%m": lambda day: f"{day:%y|%d|%m}",
     }.items():
         write_rows(path, [{"id": "1", "text": "x", "when": write(day)} for day in DAYS])
-        assert [row[1] for row in read_table(path, time_format=form)] == [
-            day.timestamp() for day in DAYS
-        ]
+        found = [row[1] for row in read_table(path, time_format=form)]
+        assert found == [day.timestamp() for day in DAYS]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])

@@ -20,10 +20,6 @@ def as_lines(texts):
     return "".join(f"{text}\n" for text in texts).encode()
 
 
-def write_parquet(path, texts):
-    pq.write_table(pa.table({"text": texts}), path)
-
-
 WRITERS = {
     ".txt": lambda path, texts: path.write_bytes(as_lines(texts)),
     ".txt.gz": lambda path, texts: path.write_bytes(gzip.compress(as_lines(texts))),
@@ -32,7 +28,7 @@ WRITERS = {
     ".json": lambda path, texts: path.write_bytes(
         b"[%s]" % b",".join(b'{"text": "%s"}' % text.encode() for text in texts)
     ),
-    ".parquet": write_parquet,
+    ".parquet": lambda path, texts: pq.write_table(pa.table({"text": texts}), path),
 }
 
 

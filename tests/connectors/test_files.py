@@ -91,10 +91,10 @@ def test_parquet_column_of_something_else_is_an_error(column, tmp_path):
 def test_parquet_columns_of_text_are_read(kind, tmp_path):
     column = pa.array(["a", None, "é", "a"], pa.string()).cast(kind)
     nested = pa.StructArray.from_arrays([column, column], ["other", "body"])
-    table = pa.table(
-        {"text": column, "nested": nested, "deep": pa.StructArray.from_arrays([nested], ["n"])}
+    deep = pa.StructArray.from_arrays([nested], ["n"])
+    pq.write_table(
+        pa.table({"text": column, "nested": nested, "deep": deep}), tmp_path / "a.parquet"
     )
-    pq.write_table(table, tmp_path / "a.parquet")
     for field in ("text", "nested.body", "deep.n.body"):
         source = FileSource(tmp_path, text_field=field, user_field="nested.other")
         assert source.poll(9).users == ["a", None, "é", "a"]
@@ -108,7 +108,6 @@ def test_parquet_columns_of_text_are_read(kind, tmp_path):
         (pa.int64(), [7, None, -1, 0], ["7", None, "-1", "0"]),
         (pa.uint64(), [2**64 - 1, 1, 2, 3], [str(2**64 - 1), "1", "2", "3"]),
         (pa.float64(), [7.0, 8.0, 9.0, 1.0], [None] * 4),
-        (pa.bool_(), [True, False, True, None], [None] * 4),
         (pa.list_(pa.string()), [["ann"], [], None, ["bo"]], [None] * 4),
         (pa.date32(), [0, 1, 2, None], ["1970-01-01", "1970-01-02", "1970-01-03", None]),
     ],
@@ -149,9 +148,8 @@ def test_what_is_whole_in_a_damaged_file_is_read_and_then_the_next_file(ending, 
     (tmp_path / f"f.txt{ending}").write_bytes(COMPRESS[ending](b""))
     (tmp_path / "g.txt").write_text("last")
     texts, rejects = drain(FileSource(tmp_path / "*"), 5000)
-    n_whole = next(
-        i for i, (text, line) in enumerate(zip(texts, lines, strict=False)) if text != line
-    )
+    same = [text == line for text, line in zip(texts, lines, strict=False)]
+    n_whole = same.index(False)
     assert n_whole > 2_000
     assert texts[-1] == "last"
     assert set(texts[n_whole:-1]) <= {"text"}
@@ -265,33 +263,30 @@ def test_a_long_file_comes_over_many_polls_and_a_position_is_before_it(tmp_path)
             assert source.poll(9, 60.0).documents == wanted
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "texts", "lost"),
-    [
+def test_what_a_file_loses_by_its_end_is_known(tmp_path):
+    for name, data, texts, lost in (
         ("a.json", b'["a", {"text": "b"}]', ["a", "b"], None),
         ("a.json", b'["a", "b', [], 8),
         ("a.csv", b'text\na\n"b', ["a"], 2),
         ("a.csv", b'text\na\n"b\nc\nd"\n', ["a", "b\nc\nd"], None),
-    ],
-)
-def test_what_a_file_loses_by_its_end_is_known(tmp_path, name, data, texts, lost):
-    path = tmp_path / name
-    path.write_bytes(data)
-    with closing(FileSource(path)) as source:
-        batch = source.poll(9)
-    assert batch.documents == texts
-    assert (batch.lost_bytes, len(batch.notes)) == ((0, 0) if lost is None else (lost, 1))
-    with gzip.open(f"{path}.gz", "wb") as file:
-        file.write(data)
-    with closing(FileSource(f"{path}.gz")) as source:
-        batch = source.poll(9)
-    assert batch.documents == texts
-    size = (tmp_path / f"{name}.gz").stat().st_size
-    if lost is None:
-        assert not batch.lost_bytes
-    else:
-        part = 1 if lost == len(data) else lost / len(data)
-        assert batch.lost_bytes == math.ceil(part * size)
+    ):
+        path = tmp_path / name
+        path.write_bytes(data)
+        with closing(FileSource(path)) as source:
+            batch = source.poll(9)
+        assert batch.documents == texts
+        assert (batch.lost_bytes, len(batch.notes)) == ((0, 0) if lost is None else (lost, 1))
+        with gzip.open(f"{path}.gz", "wb") as file:
+            file.write(data)
+        with closing(FileSource(f"{path}.gz")) as source:
+            batch = source.poll(9)
+        assert batch.documents == texts
+        size = (tmp_path / f"{name}.gz").stat().st_size
+        if lost is None:
+            assert not batch.lost_bytes
+        else:
+            part = 1 if lost == len(data) else lost / len(data)
+            assert batch.lost_bytes == math.ceil(part * size)
 
 
 @pytest.mark.parametrize(

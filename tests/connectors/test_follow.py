@@ -35,11 +35,8 @@ class Log:
         self.path.rename(target)
         return target
 
-    def copy_and_cut(self, name="{}.1"):
-        target = Path(name.format(self.path))
-        if target.exists():
-            Log(target).rotate(name)
-        shutil.copy(self.path, target)
+    def copy_and_cut(self):
+        shutil.copy(self.path, f"{self.path}.1")
         os.truncate(self.path, 0)
 
 
@@ -144,8 +141,6 @@ def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
     resumed = follow(folder, position)
     texts(resumed, [])
     (tmp_path / "elsewhere").rename(folder)
-    for each in (source, resumed):
-        texts(each, [])
     Log(folder / "a").write("two")
     for each in (source, resumed):
         texts(each, ["two"])
@@ -171,10 +166,10 @@ def test_many_files_are_read_in_order_and_none_stays_open(tmp_path, follow):
         (tmp_path / f"{i:05}.txt").write_text(f"document {i}\n")
     source = follow(tmp_path)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    seen, half = [], None
+    seen = source.poll(30, 5.0).documents
+    half = len(seen), source.position()
     while len(seen) < n_files:
         seen += source.poll(60, 5.0).documents
-        half = half or (len(seen), source.position())
     assert seen == [f"document {i}" for i in range(n_files)]
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert len(json.dumps(dict(source.position()))) < 500 * n_files

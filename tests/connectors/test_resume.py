@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from streamlda_connectors import compressed, parquet
 from streamlda_connectors.csv_files import CsvSplitter, Dialect
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.lines import LineSplitter
 from streamlda_connectors.records import Skip
 
 COMPRESS = {
@@ -94,25 +93,7 @@ def test_resume_anywhere_gives_the_rest(format, contents, data):
         assert seen + poll.documents == expected
 
 
-def fed_in_pieces(splitter, data, cuts):
-    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    pieces = (data[start:stop] for start, stop in pairwise(bounds))
-    records = [record for piece in pieces for record in splitter.feed(piece)]
-    return [*records, *splitter.finish()]
-
-
-cuts = st.lists(st.integers(0, 60), max_size=6)
-
-
-@given(data=st.binary(max_size=60) | st.text("a\n\r", max_size=60).map(str.encode), cuts=cuts)
-def test_lines_equal_split_for_any_blocks(data, cuts):
-    limit = 4
-    lines = data.removesuffix(b"\n").split(b"\n") if data else []
-    expected = [x if len(x) <= limit else Skip(len(x), "too-long") for x in lines]
-    assert fed_in_pieces(LineSplitter(limit), data, cuts) == expected
-
-
-@given(text=st.text('ab",\n', max_size=60), cuts=cuts)
+@given(text=st.text('ab",\n', max_size=60), cuts=st.lists(st.integers(0, 60), max_size=6))
 def test_csv_records_equal_the_standard_reader_for_any_blocks(text, cuts):
     # The standard reader is handed lines; those it takes for one row make up one record.
     lines = text.splitlines(keepends=True)
@@ -121,7 +102,10 @@ def test_csv_records_equal_the_standard_reader_for_any_blocks(text, cuts):
     for _ in reader:
         expected.append("".join(lines[taken : reader.line_num]).removesuffix("\n"))
         taken = reader.line_num
-    records = fed_in_pieces(CsvSplitter(1000, Dialect(",")), text.encode(), cuts)
+    splitter, bounds = CsvSplitter(1000, Dialect(",")), [0, *sorted(cuts), 60]
+    pieces = (text.encode()[start:stop] for start, stop in pairwise(bounds))
+    records = [record for piece in pieces for record in splitter.feed(piece)]
+    records += splitter.finish()
     # Only a last record whose quote never closes is none.
     if records and isinstance(records[-1], Skip):
         size, reason = records.pop()

@@ -173,14 +173,11 @@ def security(endpoint, monkeypatch):
 def test_a_token_is_kept_until_it_gets_old_and_beyond_that_while_the_endpoint_is_away(
     endpoint, security
 ):
-    now = [1000.0]
-    provider = TokenProvider(
-        Security(**security, token_extensions="a=b,c=d=,"), clock=lambda: now[0]
-    )
+    now, settings = [1000.0], Security(**security, token_extensions="a=b,c=d=,")
+    provider = TokenProvider(settings, clock=lambda: now[0])
 
-    def token_at(seconds, status, body):
-        endpoint.answer = status, body
-        now[0] = 1000.0 + seconds
+    def token_at(seconds, *answer):
+        endpoint.answer, now[0] = answer, 1000.0 + seconds
         return provider.token()
 
     def given(token):
@@ -203,28 +200,23 @@ def test_a_token_is_kept_until_it_gets_old_and_beyond_that_while_the_endpoint_is
     assert provider.extensions() == {"a": "b", "c": "d="}
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind", "reason"),
-    [
+def test_an_endpoint_without_a_token_has_a_reason_that_holds_no_secret(endpoint, security):
+    for answer, kind, reason in (
         ((401, {"error": "canary"}), SourceAccessError, "login-refused:HTTP401"),
         ((302, b""), SourceAwayError, "token:HTTP302"),
         ((200, b"canary"), SourceAwayError, "token:JSONDecodeError"),
         ((200, ["canary"]), SourceAwayError, "token:missing"),
         (None, SourceAwayError, "token:ECONNREFUSED"),
-    ],
-)
-def test_an_endpoint_without_a_token_has_a_reason_that_holds_no_secret(
-    endpoint, security, answer, kind, reason
-):
-    if answer is None:
-        security["token_endpoint"] = "http://127.0.0.1:1/"
-    endpoint.answer = answer
-    with pytest.raises(kind, match="endpoint gives no token") as caught:
-        TokenProvider(Security(**security)).token()
-    assert caught.value.reason == reason
-    assert caught.value.__context__ is None
-    for secret in ("canary", SECRET, "s3cret"):
-        assert secret not in str(caught.value)
+    ):
+        if answer is None:
+            security["token_endpoint"] = "http://127.0.0.1:1/"
+        endpoint.answer = answer
+        with pytest.raises(kind, match="endpoint gives no token") as caught:
+            TokenProvider(Security(**security)).token()
+        assert caught.value.reason == reason
+        assert caught.value.__context__ is None
+        for secret in ("canary", SECRET, "s3cret"):
+            assert secret not in str(caught.value)
 
 
 @pytest.mark.long

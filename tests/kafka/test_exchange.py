@@ -178,10 +178,8 @@ def test_a_partition_moves_once_what_was_read_of_it_is_answered(topics, topic, o
     topics.make(output)
     first = exchange_of()
     answers = [each for received in poll(first, 2) for each in make_answers(received)]
-    second = exchange_of()
-    wait_until(
-        lambda: not second.poll(9, 0.1).batch.n_records and not first._member._handovers.empty()
-    )
+    second, asked = exchange_of(), first._member._handovers
+    wait_until(lambda: not second.poll(9, 0.1).batch.n_records and not asked.empty())
     assert first.commit(answers)
 
     def is_shared():

@@ -77,15 +77,6 @@ def released(topics, topic, open_run):
         return source.logs()[f"{topic}/0"]
 
 
-def test_a_release_takes_offsets_of_one_log(topic, released, tmp_path):
-    """Of one topic of that name, in one cluster; a release has 6 records here."""
-    kafka, topic_id, number = released.name.removeprefix("kafka:").split("/")
-    assert kafka
-    assert (len(topic_id), number) == (36, "0")
-    assert ranges(tmp_path) == [[[released.name, BEFORE, released.next]]]
-    assert released.next > BEFORE
-
-
 @pytest.mark.parametrize(
     ("folder", "start", "begins"),
     [("run", "earliest", 0), ("new", "earliest", 0), ("run", "latest", 500)],
@@ -102,9 +93,15 @@ def test_without_checkpoints_a_run_does_not_begin_before_what_is_spent(
     assert len(ranges(tmp_path)) == 1
 
 
-def test_behind_what_is_spent_a_run_begins_with_other_documents(
+def test_a_release_takes_offsets_of_one_log_and_a_run_behind_it_other_documents(
     topics, topic, released, open_run, tmp_path
 ):
+    """Of one topic of that name, in one cluster; a release has 6 records here."""
+    kafka, topic_id, number = released.name.removeprefix("kafka:").split("/")
+    assert kafka
+    assert (len(topic_id), number) == (36, "0")
+    assert ranges(tmp_path) == [[[released.name, BEFORE, released.next]]]
+    assert released.next > BEFORE
     with open_run("new", kafka__start="latest") as (run, source, _):
         topics.send(topic, as_bytes(texts(WINDOW, seed=4)))
         release(run, source)

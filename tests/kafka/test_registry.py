@@ -117,17 +117,12 @@ def read(decode, values):
 
 def test_a_document_is_the_same_whatever_its_schema_is_written_in(registry):
     one, empty = ("one", "7", NOON.timestamp(), "7"), ("", None, None, None)
+    record, rest = {"text": "one", "by": {"id": 7}}, ({"text": ""}, {})
     values = [
-        *avro(registry, {"text": "one", "by": {"id": 7}, "at": NOON}, {"text": ""}, {}),
-        *json_schema(
-            registry,
-            {"text": "one", "by": {"id": 7}, "at": NOON.isoformat()},
-            {"text": ""},
-            {},
-        ),
+        *avro(registry, record | {"at": NOON}, *rest),
+        *json_schema(registry, record | {"at": NOON.isoformat()}, *rest),
     ]
-    missing = "missing-field"
-    assert read(decoder(registry), values) == [one, empty, None, one, empty, missing]
+    assert read(decoder(registry), values) == [one, empty, None, one, empty, "missing-field"]
     assert read(decoder(registry, ReadOptions("by")), values[:1]) == ["not-text"]
 
 
@@ -229,9 +224,9 @@ def test_what_is_known_is_read_while_the_registry_is_away(registry):
 LOGIN = {"username": "ann", "password_env": "STREAMLDA_TEST_REGISTRY"}
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
+def test_an_answer_that_is_none_is_no_fault_of_a_record(registry):
+    (value,) = avro(registry, {"text": "a"})
+    for answer, kind in (
         ((503, {"error_code": 50003, "message": "x"}), SourceAwayError),
         ((502, b"<html>"), SourceAwayError),
         ((429, {}), SourceAwayError),
@@ -243,19 +238,16 @@ LOGIN = {"username": "ann", "password_env": "STREAMLDA_TEST_REGISTRY"}
         ((200, b"<html>"), SourceAccessError),
         ((200, b"[1"), SourceAccessError),
         ((200, {}), SourceAccessError),
-    ],
-)
-def test_an_answer_that_is_none_is_no_fault_of_a_record(registry, answer, kind):
-    (value,) = avro(registry, {"text": "a"})
-    decode = decoder(registry)
-    registry.answer = answer
-    for ask in (lambda: decode(value), lambda: decoder(registry)):
-        with pytest.raises(kind, match=r"^the schema registry ") as caught:
-            ask()
-        assert type(caught.value) is kind
-        assert "\n" not in str(caught.value)
-    registry.answer = None
-    assert decode(value)[0] == "a"
+    ):
+        decode = decoder(registry)
+        registry.answer = answer
+        for ask, given in ((decode, value), (decoder, registry)):
+            with pytest.raises(kind, match=r"^the schema registry ") as caught:
+                ask(given)
+            assert type(caught.value) is kind
+            assert "\n" not in str(caught.value)
+        registry.answer = None
+        assert decode(value)[0] == "a"
 
 
 def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypatch, caplog):

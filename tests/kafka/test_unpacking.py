@@ -23,11 +23,8 @@ CONTROL, APPENDED = 0x20, 0x08
 
 def batch(offset, rows=ROWS, attributes=0, compression=0, producer=-1):
     """Return the bytes of a batch; `attributes` are set besides."""
-    more = {
-        "producer_id": producer,
-        "producer_epoch": min(producer, 0),
-        "base_sequence": min(producer, 0),
-    }
+    more = dict.fromkeys(("producer_epoch", "base_sequence"), min(producer, 0))
+    more["producer_id"] = producer
     builder = MemoryRecordsBuilder(2, compression, 2**20, offset, producer >= 0, **more)
     for time, key, value, headers in rows:
         builder.append(timestamp=time, key=key, value=value, headers=headers)
@@ -69,9 +66,8 @@ TRANSACTIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("batches", "options"),
-    [
+def test_records_are_those_of_the_package():
+    for batches, options in (
         ([batch(10)], {}),
         ([batch(10), batch(300)], {"at": 57}),
         ([batch(10, attributes=APPENDED)], {}),
@@ -79,14 +75,12 @@ TRANSACTIONS = [
         (TRANSACTIONS, {"aborted": [Aborted]}),
         (TRANSACTIONS, {"aborted": [Aborted], "committed": False}),
         ([batch(10), batch(300)[:-1]], {}),
-    ],
-)
-def test_records_are_those_of_the_package(batches, options):
-    data = b"".join(batches)
-    rows, *rest = found(UnpackedRecords, data, **options)
-    assert (rows, *rest) == found(Fetcher.PartitionRecords, data, **options)
-    assert rows
-    assert {type(value) for row in rows for value in row[4:6]} <= {bytes, type(None)}
+    ):
+        data = b"".join(batches)
+        rows, *rest = found(Unpacked, data, **options)
+        assert (rows, *rest) == found(Fetcher.PartitionRecords, data, **options)
+        assert rows
+        assert {type(value) for row in rows for value in row[4:6]} <= {bytes, type(None)}
 
 
 #: Places of bytes that are changed, and whether the sum is put right: 60 is the number of records.
