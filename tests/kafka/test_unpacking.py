@@ -77,7 +77,7 @@ def test_records_are_those_of_the_package():
         ([batch(10), batch(300)[:-1]], {}),
     ):
         data = b"".join(batches)
-        rows, *rest = found(Unpacked, data, **options)
+        rows, *rest = found(UnpackedRecords, data, **options)
         assert (rows, *rest) == found(Fetcher.PartitionRecords, data, **options)
         assert rows
         assert {type(value) for row in rows for value in row[4:6]} <= {bytes, type(None)}

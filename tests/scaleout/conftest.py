@@ -14,6 +14,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.scaleout import connect
 from streamlda.simulate import PlantedLDA
+from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
 
 D = 60
 
@@ -38,11 +40,11 @@ def cluster_of(workers, **options):
         yield cluster
 
 
-def wait_until(reached):
-    deadline = time.monotonic() + SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def learner_of_all_words(documents):
+    """Return what learns all words of planted documents from so many of them."""
+    limits = {"min_document_frequency": 1, "max_document_frequency": 1.0}
+    analyzer = TextAnalyzer(token_pattern=r"w\d+")
+    return VocabularyLearner(documents=documents, analyzer=analyzer, **limits)
 
 
 def logged(part, folder):

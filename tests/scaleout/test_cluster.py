@@ -21,7 +21,8 @@ from streamlda.scaleout.cluster import Run, SentValue, check_cluster
 from streamlda.scaleout.collections import current_client
 from streamlda.scaleout.faults import ClusterError
 from streamlda.text.vocabulary import Vocabulary
-from tests.scaleout.conftest import SECONDS, cluster_of, wait_until
+from tests.kafka.topics import wait_until
+from tests.scaleout.conftest import SECONDS, cluster_of
 
 pytestmark = pytest.mark.long
 
@@ -105,14 +106,11 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
         current_client()
 
 
-def test_a_cluster_without_workers_is_refused(scheduler):
+def test_no_worker_and_a_worker_of_another_version_are_refused(scheduler, tmp_path):
+    """A real worker that finds another streamlda installed, by its metadata."""
     wanted = refused(r"workers=0 seconds=0\.3")
     with Client(scheduler, set_as_default=False) as client, wanted:
         check_cluster(client, 0.3)
-
-
-def test_a_worker_of_another_version_is_refused(scheduler, tmp_path):
-    """A real worker that finds another streamlda installed, by its metadata."""
     about = tmp_path / "streamlda-0.0.7.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: streamlda\nVersion: 0.0.7\n")
@@ -217,17 +215,17 @@ def fail(text):
     raise SourceError("a rule, got name=1; do this")
 
 
-def no_task_is_wanted(dask_scheduler):
-    return not any(task.who_wants for task in dask_scheduler.tasks.values())
-
-
 def test_an_error_of_a_task_comes_back_as_it_is_and_cancels_the_rest(client, tmp_path):
     run = Run(client)
     tasks = [run.task("long", wait_for_the_end, tmp_path)]
     tasks += [run.task("fail", fail, run.send("words"))]
     with pytest.raises(SourceError, match="a rule, got name=1; do this"):
         run.compute([run.tree("join", max, tasks)])
-    wait_until(lambda: client.run_on_scheduler(no_task_is_wanted))
+
+    def wanted(dask_scheduler):
+        return any(task.who_wants for task in dask_scheduler.tasks.values())
+
+    wait_until(lambda: not client.run_on_scheduler(wanted))
     assert not (tmp_path / "over").exists()
     (tmp_path / "end").touch()
 

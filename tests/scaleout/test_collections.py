@@ -22,7 +22,8 @@ from streamlda.errors import (
 from streamlda.scaleout.faults import ClusterError
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-from tests.scaleout.conftest import D, cluster_of, wait_until
+from tests.kafka.topics import wait_until
+from tests.scaleout.conftest import D, cluster_of
 
 pytestmark = pytest.mark.long
 

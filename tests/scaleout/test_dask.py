@@ -1,6 +1,5 @@
 """Fits on two worker processes: bits, kills, passes over the text, and what is refused."""
 
-import json
 import os
 import signal
 from dataclasses import replace
@@ -18,10 +17,10 @@ from streamlda.errors import InvalidSettingError
 from streamlda.scaleout import connect, learn_once, of_files, of_partitions
 from streamlda.scaleout.shards import poll_readings
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import TextAnalyzer
 from streamlda.utils.arrays import split_state
-from tests.scaleout.conftest import cluster_of, logged, wait_until
+from tests.kafka.topics import wait_until
+from tests.scaleout.conftest import cluster_of, learner_of_all_words, logged
+from tests.service.daemon_process import write_documents
 
 K, V = 4, 120
 
@@ -132,25 +131,18 @@ def test_a_refinement_continues_behind_the_last_round_that_was_saved(client, cor
 def test_text_is_read_once(tmp_path):
     """Also where words come from a part of a shard. In this process, to count what is read."""
     texts, read = PlantedLDA(K, V, seed=7, mean_length=25).texts(6000), []
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    corpus = of_files(path, shards=3)
+    corpus = of_files(write_documents(tmp_path / "a.jsonl", texts), shards=3)
 
     def count(*given):
         for records in poll_readings(*given):
             read.append(records.n_records)
             yield records
 
-    words = VocabularyLearner(
-        documents=1500,
-        min_document_frequency=1,
-        max_document_frequency=1.0,
-        analyzer=TextAnalyzer(token_pattern=r"w\d+"),
-    )
     how = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
     how["dashboard_address"] = "127.0.0.1:0"
     with pytest.MonkeyPatch.context() as patch, LocalCluster(**how) as own, Client(own) as here:
         patch.setattr("streamlda.scaleout.shards.poll_readings", count)
+        words = learner_of_all_words(1500)
         found = learn_once(here, corpus, settings_of(), words, refinement_passes=4)
     assert found.model.diagnostics["refinement"]["documents"] == 6000
     assert sum(read) <= 1.1 * 6000

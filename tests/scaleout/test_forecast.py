@@ -1,6 +1,5 @@
 """Memory of a fit on a cluster: it is known before, and a fit beyond it is refused."""
 
-import json
 from importlib.resources import files as files_of
 
 import numpy as np
@@ -12,11 +11,10 @@ from streamlda.scaleout import ClusterError, learn_once, of_files
 from streamlda.scaleout.cluster import PAUSE, MemoryPlan, plan_memory
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.exit_codes import exit_code
-from tests.scaleout.conftest import cluster_of, connect
+from tests.scaleout.conftest import cluster_of, connect, learner_of_all_words
+from tests.service.daemon_process import write_documents
 
 
 @pytest.mark.parametrize(("topics", "words"), [(3, 60), (10, 400), (3, 5)])
@@ -61,9 +59,7 @@ def files(tmp_path_factory):
         text for both in zip(*(lda.texts(4200) for lda in planted), strict=True) for text in both
     ]
     for n in range(SHARDS):
-        own = texts[n::SHARDS]
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in own)
-        (folder / f"{n:02}.jsonl").write_text(lines)
+        write_documents(folder / f"{n:02}.jsonl", texts[n::SHARDS])
     return folder
 
 
@@ -80,16 +76,10 @@ def moved_bytes(dask_worker):
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_measured_fit_takes_the_tasks_and_transfers_that_are_foretold(files, workers):
-    words = VocabularyLearner(
-        documents=2000,
-        min_document_frequency=1,
-        max_document_frequency=1.0,
-        analyzer=TextAnalyzer(token_pattern=r"w\d+"),
-    )
     settings = EngineSettings(n_components=6, n_features=V, oversampling=8)
     corpus = of_files(files, shards=SHARDS)
     with cluster_of(workers) as own, connect(own.scheduler_address) as client:
-        found = learn_once(client, corpus, settings, words)
+        found = learn_once(client, corpus, settings, learner_of_all_words(2000))
         tasks, moved = client.run_on_scheduler(tasks_of), sum(client.run(moved_bytes).values())
     done = found.model.diagnostics["refinement"]
     assert (len(corpus.shards), done["documents"]) == (SHARDS, 8400)

@@ -42,15 +42,6 @@ def rows():
     return planted.documents(SLOTS)
 
 
-def in_one_process(settings, rows):
-    recorder = Recorder(SeededNoise(7))
-    learner = PrivateLearner(settings, recorder, vocabulary="public")
-    feed(learner, rows, last=True)
-    if learner.private.ends_well:
-        learner.release()
-    return recorder, learner.snapshot()
-
-
 def assert_same_releases(mine, theirs):
     assert [name for name, *_ in mine.released] == [name for name, *_ in theirs.released]
     for (stage, arrays, stddevs), (_, others, wanted) in zip(
@@ -95,7 +86,12 @@ def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kill
     parts = [rows.rows(a, b) for a, b in itertools.pairwise(CUTS)]
     if kills:
         parts = [dask.delayed(killing)(part, marker) for part in parts]
-    wanted, model = in_one_process(settings, rows)
+    wanted = Recorder(SeededNoise(7))
+    learner = PrivateLearner(settings, wanted, vocabulary="public")
+    feed(learner, rows, last=True)
+    if learner.private.ends_well:
+        learner.release()
+    model = learner.snapshot()
     recorder, found = on_cluster(client, parts, settings)
     assert_same_releases(recorder, wanted)
     np.testing.assert_array_equal(found.components, model.components)

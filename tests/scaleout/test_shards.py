@@ -1,7 +1,6 @@
 """Shards: their files and partitions, and their rows."""
 
 import gzip
-import json
 import tempfile
 from contextlib import closing
 from itertools import chain
@@ -16,33 +15,14 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
-from streamlda.scaleout.shards import (
-    FirstRecords,
-    Shard,
-    of_files,
-    of_partitions,
-    rows_of,
-)
+from streamlda.scaleout.shards import FirstRecords, Shard, of_files, of_partitions, rows_of
 from streamlda.scaleout.store import read_first
 from streamlda.scaleout.sums import Census
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import open_source
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
-
-
-def write_lines(path, texts):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Files in folders, hidden ones among them, named so that order is not that of writing."""
-    for number, name in enumerate(["b/2.jsonl", "a.jsonl", "b/10.jsonl", "c.txt", "b/.no.jsonl"]):
-        write_lines(tmp_path / name, [f"text {number} {i}" for i in range(3 * number + 1)])
-    write_lines(tmp_path / ".hidden" / "x.jsonl", ["never read"])
-    return tmp_path
+from tests.service.daemon_process import write_documents
 
 
 def texts_of(corpus):
@@ -61,7 +41,14 @@ def polled(path, **options):
     return texts
 
 
-def test_shards_read_what_one_source_reads_in_its_order(folder):
+def test_shards_read_what_one_source_reads_in_its_order(tmp_path):
+    """Files in folders, hidden ones among them, named so that order is not that of writing."""
+    folder = tmp_path / "in"
+    for path in (folder / "b", folder / ".hidden"):
+        path.mkdir(parents=True)
+    for number, name in enumerate(["b/2.jsonl", "a.jsonl", "b/10.jsonl", "c.txt", "b/.no.jsonl"]):
+        write_documents(folder / name, [f"text {number} {i}" for i in range(3 * number + 1)])
+    write_documents(folder / ".hidden" / "x.jsonl", ["never read"])
     for pattern, shards in (("", 1), ("", 3), ("", 64), ("b/*.jsonl", 3), ("c.txt", 3)):
         path = str(folder / pattern)
         corpus = of_files(path, shards=shards)
@@ -112,7 +99,7 @@ def test_rows_of_parquet_are_cut_by_their_groups(tmp_path):
 def test_first_records_are_not_read_again(tmp_path):
     """Behind them the shard continues, in files that are alike, compressed or damaged."""
     for number in range(4):
-        write_lines(tmp_path / f"{number}.jsonl", [f"text {number} {i}" for i in range(4000)])
+        write_documents(tmp_path / f"{number}.jsonl", [f"text {number} {i}" for i in range(4000)])
     data = (tmp_path / "3.jsonl").read_bytes()
     (tmp_path / "3.jsonl.gz").write_bytes(gzip.compress(data)[:-60])
     (tmp_path / "3.jsonl").unlink()
@@ -126,7 +113,7 @@ def test_first_records_are_not_read_again(tmp_path):
         for name in ("texts", "notes"):
             found, wanted = ([*chain(*(getattr(r, name) for r in each))] for each in (again, polls))
             assert found == wanted
-    write_lines(tmp_path / "0.jsonl", ["longer"])
+    write_documents(tmp_path / "0.jsonl", ["longer"])
     with pytest.raises(SourceError, match=r"changed.*0\.jsonl.*files=4 bytes="):
         list(rows_of(shard, None))
 
@@ -161,12 +148,15 @@ def test_other_partitions_are_refused_without_their_text():
         with pytest.raises(InvalidDocumentsError, match=" no ") as caught:
             list(rows_of(Shard("p"), value))
         assert "secret" not in str(caught.value)
-    with pytest.raises(InvalidDocumentsError, match="choose the column of the text") as caught:
-        list(rows_of(Shard("p"), pd.DataFrame({"id": ["1"], "text": ["secret"]})))
-    assert "secret" not in str(caught.value)
-    with pytest.raises(InvalidDocumentsError, match="no vocabulary") as caught:
-        list(Census(spans=(), n_features=2).batches(Shard("p"), ["secret words"], RecordCounts()))
-    assert "secret" not in str(caught.value)
+    census = Census(spans=(), n_features=2)
+    frame = pd.DataFrame({"id": ["1"], "text": ["secret"]})
+    for rule, read in (
+        ("choose the column of the text", lambda: rows_of(Shard("p"), frame)),
+        ("no vocabulary", lambda: census.batches(Shard("p"), ["secret words"], RecordCounts())),
+    ):
+        with pytest.raises(InvalidDocumentsError, match=rule) as caught:
+            list(read())
+        assert "secret" not in str(caught.value)
     for value in ([], "text", None, 5):
         with pytest.raises(InvalidDocumentsError, match="at least 1"):
             of_partitions(value)

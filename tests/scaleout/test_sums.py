@@ -29,7 +29,7 @@ from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import fit_with, merge, sums_of
 from streamlda.scaleout.fit import SavedRounds
 from streamlda.scaleout.row_files import write
-from streamlda.scaleout.shards import Shard, groups_of, task_of
+from streamlda.scaleout.shards import Shard, task_of
 from streamlda.scaleout.store import KeptShard, fold, join
 from streamlda.scaleout.sums import Census, Documents, Plan, Refine, Sums, check_whole
 from streamlda.simulate import PlantedLDA
@@ -187,18 +187,14 @@ def numbered(documents, first, last):
     return documents.where((numbers >= first) & ((numbers < last) | (last == whole)))
 
 
-@pytest.fixture(scope="module")
-def short(documents):
-    """Documents of which some are blank or short, also at the end of a file."""
+def test_rows_of_files_are_read_where_they_are_asked_for(documents):
+    """Some documents are blank or short, also at the end of a file."""
     counts = documents.to_csr().copy()
     for row in (3, 699, 2599, 4998, 4999):
         own = slice(*counts.indptr[row : row + 2])
         counts.data[own] = 0
         counts.data[own.start] = 1
-    return DocumentBatch.from_matrix(counts)
-
-
-def test_rows_of_files_are_read_where_they_are_asked_for(short):
+    short = DocumentBatch.from_matrix(counts)
     cut = [short.rows(0, 700), short.rows(700, 2600), short.rows(2600, 5000)]
     kept = join(*map(kept_of, [[part] for part in cut]))
     whole = int(short.usable.sum())
@@ -217,22 +213,6 @@ def test_rows_of_files_are_read_where_they_are_asked_for(short):
     # Files go with what refers to them.
     del kept, one
     assert not any(map(os.path.exists, paths))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "parts", "ends"),
-    [
-        ([700, 1, 799, 1100, 0, 733, 767, 900], 2, [4, 8]),
-        ([700, 1, 799, 1100, 0, 733, 767, 900], 9, [1, 3, 4, 6, 7, 8]),
-        ([9000, 10], 8, [2]),
-        ([5], 2, [1]),
-        ([0, 0], 1, [1, 2]),
-    ],
-)
-def test_neighbours_are_joined_to_parts_of_like_size(sizes, parts, ends):
-    found = groups_of(sizes, parts)
-    assert [own.stop for own in found] == ends
-    assert [own.start for own in found] == [0, *ends[:-1]]
 
 
 def refined_by(state, documents, first, last, steps):
@@ -266,19 +246,12 @@ def test_one_part_is_a_refinement_in_one_process(usable, settings):
     assert found[0].arrays["documents"] == known < 900
 
 
-@pytest.fixture(scope="module")
-def corpus():
-    """Texts of two sorts that no one alpha fits, and counts of others like them."""
+def test_another_engine_learns_topics_as_good_as_those_of_one_process():
+    """In any tree, of texts of two sorts that no one alpha fits."""
     planted = [PlantedLDA(3, D, seed=s, mean_length=25, topic_concentration=0.05) for s in (2, 3)]
-    texts = [
-        text for pair in zip(*(lda.texts(2000) for lda in planted), strict=True) for text in pair
-    ]
-    return texts, DocumentBatch.joined([lda.documents(400) for lda in planted])
-
-
-def test_another_engine_learns_topics_as_good_as_those_of_one_process(corpus, monkeypatch):
-    """In any tree."""
-    texts, held_out = corpus
+    pairs = zip(*(lda.texts(2000) for lda in planted), strict=True)
+    texts = [text for pair in pairs for text in pair]
+    held_out = DocumentBatch.joined([lda.documents(400) for lda in planted])
     settings = EngineSettings(n_components=6, n_features=D, oversampling=8)
     counts = [WORDS.encode(texts[a : a + 1000]).batch for a in range(0, 4000, 1000)]
     draw = random.Random(2)
