@@ -27,9 +27,11 @@ from streamlda.settings.load import settings_of_parameters
 from streamlda.simulate import PlantedLDA
 from streamlda.utils.threads import limit_threads
 
+ONLINE = {"n_components": 2, "solver": "online-power", "n_restarts": 2, "n_iterations": 2}
 FRACTIONAL = "ignore:counts are no whole numbers:UserWarning"
 PRIVATE = {"epsilon": 1.0, "delta": 1e-6}
 NAMELESS = "ignore:X (does not have valid|has) feature names:UserWarning"
+TEXTS = ["late parcel driver", "login password code account"] * 13
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +54,12 @@ def fitted(X):
 # skips the array API check where the environment does not switch that on.
 @pytest.mark.filterwarnings(FRACTIONAL)
 @pytest.mark.parametrize(
-    "lda",
-    [
-        StreamLDA(1),
-        pytest.param(
-            StreamLDA(2, solver="online-power", n_restarts=2, n_iterations=2),
-            marks=pytest.mark.long,
-        ),
-    ],
-    ids=str,
+    "options",
+    [{"n_components": 1}, pytest.param(ONLINE, marks=pytest.mark.long)],
+    ids=["default", "online-power"],
 )
-def test_estimator_passes_all_checks_of_scikit_learn(lda):
-    results = checks.check_estimator(lda, on_skip=None, on_fail=None)
+def test_estimator_passes_all_checks_of_scikit_learn(options):
+    results = checks.check_estimator(StreamLDA(**options), on_skip=None, on_fail=None)
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
     skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
     assert failed == {}
@@ -107,8 +103,8 @@ def test_fit_recovers_planted_topics_and_transform_prefers_the_true_one(fitted, 
     assert fitted.perplexity(held_out) < 0.9 * uniform.perplexity(held_out)
     model, batch = fitted.to_model(), DocumentBatch.from_matrix(held_out)
     scored = document_completion(batch, model.components, model.alpha, model.background)
-    assert fitted.score(held_out) == scored.log_likelihood_nats
-    assert fitted.perplexity(held_out) == scored.perplexity
+    found = fitted.score(held_out), fitted.perplexity(held_out)
+    assert found == (scored.log_likelihood_nats, scored.perplexity)
 
 
 ROUNDS = {"warmup_documents": 300, "documents_per_round": 100, "n_restarts": 3, "n_iterations": 3}
@@ -193,29 +189,23 @@ def test_every_parameter_reaches_the_engine():
         assert window_settings(settings, 60, 900)[0].refinement_rounds == rounds
 
 
-@pytest.mark.parametrize(
-    ("parameters", "rule"),
-    [
+def test_bad_parameters_are_refused_by_name(X):
+    for parameters, rule in (
         ({"n_components": 0}, "n_components must be >= 1, got n_components=0"),
         ({"n_components": 10.0}, "n_components must be an integer, got n_components=10.0"),
         ({"n_components": "10"}, "n_components must be a number, got n_components='10'"),
         ({"epsilon": 1.0}, "epsilon needs delta"),
         ({"alpha_0": "automatic"}, "alpha_0 must be a number"),
         ({"refinement_passes": "slow"}, "must be a number"),
-        (
-            {"solver": "online-power", **PRIVATE},
-            "solver online-power must be left out with epsilon",
-        ),
+        ({"solver": "online-power", **PRIVATE}, "online-power must be left out with epsilon"),
         ({"refinement_passes": "thorough", **PRIVATE}, "must be 0 or auto with epsilon"),
         ({"refinement_passes": 1, **PRIVATE}, "epsilon: a refinement reads documents with"),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(X, parameters, rule):
-    lda = StreamLDA(**parameters)
-    for learn in (lda.fit, lda.partial_fit):
-        with pytest.raises(ValueError, match=rule):
-            learn(X)
-    assert not hasattr(lda, "components_")
+    ):
+        lda = StreamLDA(**parameters)
+        for learn in (lda.fit, lda.partial_fit):
+            with pytest.raises(ValueError, match=rule):
+                learn(X)
+        assert not hasattr(lda, "components_")
 
 
 def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
@@ -258,13 +248,12 @@ def test_topics_keep_their_rows_in_partial_fit(X):
 
 
 def test_what_the_command_warns_of_is_a_warning_of_python():
-    texts = ["late parcel driver", "login password code account"] * 13
     with pytest.warns(TopicWarning) as told:
-        lda = StreamLDA(5, random_state=0).fit(texts)
+        lda = StreamLDA(5, random_state=0).fit(TEXTS)
     assert [str(each.message) for each in told] == lda.to_model().diagnostics["warnings"]
     assert {each.filename for each in told} == {__file__}
     # In a stream, where topics are read.
-    lda = StreamLDA(5, random_state=0).partial_fit(texts)
+    lda = StreamLDA(5, random_state=0).partial_fit(TEXTS)
     with pytest.warns(TopicWarning) as told:
         _ = lda.components_
     assert [str(each.message) for each in told] == lda.diagnostics_["warnings"]
@@ -272,8 +261,7 @@ def test_what_the_command_warns_of_is_a_warning_of_python():
 
 
 def test_words_that_later_texts_alone_have_are_said_once():
-    texts = ["late parcel driver", "login password code account"] * 13
-    lda = StreamLDA(2, random_state=0).partial_fit(texts).partial_fit(texts)
+    lda = StreamLDA(2, random_state=0).partial_fit(TEXTS).partial_fit(TEXTS)
     with pytest.warns(UserWarning, match="^25% of the words of these texts are not those of the"):
-        lda.partial_fit([text + " harbour" for text in texts[::2]])
+        lda.partial_fit([text + " harbour" for text in TEXTS[::2]])
     lda.partial_fit(["harbour ship sail"])

@@ -24,34 +24,38 @@ from tests.estimator.test_estimator import X, fitted, planted
 __all__ = ["X", "fitted", "planted"]
 
 
-def stored_twice(X):
-    """Return a matrix of the same counts, each of them as two halves of the same entry."""
-    X = X.tocsr()
+def in_halves(rows):
+    """Return a matrix that has each count as two halves of the same entry."""
+    X = sp.csr_array(rows)
     halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
     return sp.csr_matrix(halves, shape=X.shape)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        np.asfortranarray,
-        lambda rows: rows.astype(np.uint8),
-        lambda rows: rows.astype(np.float16),
-        sp.csc_array,
-        lambda rows: stored_twice(sp.csr_array(rows)),
-        lambda rows: sp.coo_matrix(rows.astype(np.int64)),
-        # One token an entry: more of a word than the type can hold.
-        lambda rows: ones_of(rows, np.int8),
-        lambda rows: ones_of(rows, np.bool_),
-        lambda rows: pd.DataFrame.sparse.from_spmatrix(sp.csr_array(rows)),
-        lambda rows: rows.tolist(),
-    ],
-    ids=["fortran", "uint8", "float16", "csc", "halves", "coo", "int8", "bool", "frame", "list"],
-)
+def ones_of(rows, dtype):
+    """Return a matrix of one token an entry: more of a word than the type can hold."""
+    at = np.repeat(np.argwhere(rows), rows[rows > 0].astype(int), axis=0)
+    return sp.coo_matrix((np.ones(len(at), dtype), at.T), shape=rows.shape)
+
+
+FORMS = {
+    "fortran": np.asfortranarray,
+    "uint8": lambda rows: rows.astype(np.uint8),
+    "float16": lambda rows: rows.astype(np.float16),
+    "csc": sp.csc_array,
+    "halves": in_halves,
+    "coo": lambda rows: sp.coo_matrix(rows.astype(np.int64)),
+    "int8": lambda rows: ones_of(rows, np.int8),
+    "bool": lambda rows: ones_of(rows, np.bool_),
+    "frame": lambda rows: pd.DataFrame.sparse.from_spmatrix(sp.csr_array(rows)),
+    "list": lambda rows: rows.tolist(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_equal_counts_give_equal_bits_in_every_form(form):
     rows = np.random.default_rng(2).poisson(0.5, (60, 30)).astype(float)
     rows[3, 7] = 200
-    matrix = form(rows)
+    matrix = FORMS[form](rows)
     before = pickle.dumps(matrix)
     wanted, found = (StreamLDA(2, random_state=0).fit(x) for x in (sp.csr_matrix(rows), matrix))
     assert np.array_equal(found.components_, wanted.components_)
@@ -60,27 +64,19 @@ def test_equal_counts_give_equal_bits_in_every_form(form):
     assert pickle.dumps(matrix) == before
 
 
-def ones_of(rows, dtype):
-    at = np.repeat(np.argwhere(rows), rows[rows > 0].astype(int), axis=0)
-    return sp.coo_matrix((np.ones(len(at), dtype), at.T), shape=rows.shape)
-
-
-@pytest.mark.parametrize(
-    ("changes", "rule"),
-    [
+def test_a_fit_continues_with_its_parameters(X):
+    for changes, rule in (
         ({"n_components": 8}, "got n_components=8; set n_components=4 again, or call fit"),
         ({"alpha_0": 7.0, "oversampling": 9}, "got alpha_0=7.0 oversampling=9; set alpha_0=1.0, "),
         ({"refinement_passes": 0}, "got refinement_passes=0; set refinement_passes='auto' again"),
-    ],
-)
-def test_a_fit_continues_with_its_parameters(X, changes, rule):
-    lda = StreamLDA(4, random_state=0).partial_fit(X[:300]).set_params(random_state=5, **changes)
-    lda = pickle.loads(pickle.dumps(lda))
-    with pytest.raises(ValueError, match=rule):
-        lda.partial_fit(X[300:])
-    assert lda.documents_seen_ == 300
-    lda.set_params(**StreamLDA(4).get_params()).partial_fit(X[300:400])
-    assert lda.documents_seen_ == 400
+    ):
+        lda = StreamLDA(4, random_state=0).partial_fit(X[:300])
+        lda = pickle.loads(pickle.dumps(lda.set_params(random_state=5, **changes)))
+        with pytest.raises(ValueError, match=rule):
+            lda.partial_fit(X[300:])
+        assert lda.documents_seen_ == 300
+        lda.set_params(**StreamLDA(4).get_params()).partial_fit(X[300:400])
+        assert lda.documents_seen_ == 400
 
 
 def test_a_fit_that_fails_changes_nothing(fitted, X):
@@ -126,12 +122,6 @@ def make_frame(texts):
     return pd.DataFrame({"text": texts})
 
 
-def make_objects(texts):
-    made = np.empty(len(texts), dtype=object)
-    made[:] = texts
-    return made
-
-
 SECRET = "the patient was seen at noon"
 TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
 
@@ -161,9 +151,9 @@ def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
         assert not any(word in str(told.value) for word in ("patient", "noon"))
 
 
-@pytest.mark.parametrize(
-    ("texts", "says"),
-    [
+def test_one_that_is_no_document_is_named():
+    model = StreamLDA(2, random_state=0).fit(SEA + CITY).to_model()
+    for texts, says in (
         ([*TEXTS, 1.5], "document=10 type='float'; decode"),
         ([text.encode() for text in TEXTS], "document=0 type='bytes'; decode"),
         (np.array([text.encode() for text in TEXTS]), "document=0 type='bytes'; decode"),
@@ -171,14 +161,11 @@ def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
         ([{"id": 1, "text": SECRET}], "document=0 type='dict'; take texts out of records"),
         ([{"sea": 2}, {"sea": 10**7}], "document=1 type='dict'; .* at most 1,000,000"),
         ([[(0, 1), (2, 1)]], r"document=0 type='list'; pass gensim's .*corpus2csc"),
-    ],
-)
-def test_one_that_is_no_document_is_named(texts, says):
-    model = StreamLDA(2, random_state=0).fit(SEA + CITY).to_model()
-    for call in (StreamLDA(2).fit, StreamLDA(2).partial_fit, model.transform, model.encode):
-        with pytest.raises(InvalidDocumentsError, match=f"is no str, .*got {says}") as told:
-            call(texts)
-        assert "patient" not in str(told.value)
+    ):
+        for call in (StreamLDA(2).fit, StreamLDA(2).partial_fit, model.transform, model.encode):
+            with pytest.raises(InvalidDocumentsError, match=f"is no str, .*got {says}") as told:
+                call(texts)
+            assert "patient" not in str(told.value)
 
 
 def test_no_documents_are_said():
@@ -188,12 +175,13 @@ def test_no_documents_are_said():
 
 
 @pytest.mark.parametrize(
-    "made", [list, tuple, iter, pd.Series, make_frame, pl.Series, pa.array, make_objects, Counter]
+    "made", [list, tuple, iter, pd.Series, make_frame, pl.Series, pa.array, np.array, Counter]
 )
 def test_lists_and_bags_of_words_are_documents(made, tmp_path):
     tokens = [text.split() for text in ["New_York x86 of", *SEA, *CITY]]
     # Counter stands for bags; the order of words has no part in a fit.
-    documents = list(map(Counter, tokens)) if made is Counter else made(tokens)
+    more = {"dtype": object} if made is np.array else {}
+    documents = list(map(Counter, tokens)) if made is Counter else made(tokens, **more)
     lda = StreamLDA(2, random_state=0).fit(documents)
     words = ["New_York", "car-street", "wave-salt", "x86"]
     assert set(words) < set(lda.vocabulary_.words)
@@ -233,12 +221,10 @@ def iterate(texts):
 @pytest.mark.parametrize(
     "made",
     [
-        *(list, tuple, iterate, np.array, pd.Series, make_frame, pl.Series, deque),
+        *(list, tuple, iterate, np.array, pd.Series, make_frame, pl.Series, pa.array, deque),
         lambda texts: dict(enumerate(texts)).values(),
-        lambda texts: pl.LazyFrame({"text": texts}),
-        lambda texts: pl.DataFrame({"text": texts}),
+        *(lambda texts, kind=kind: kind({"text": texts}) for kind in (pl.DataFrame, pl.LazyFrame)),
         lambda texts: pa.table({"text": texts}),
-        pa.array,
     ],
 )
 def test_texts_are_learned_from_by_an_analyzer(made, tmp_path):
@@ -248,8 +234,7 @@ def test_texts_are_learned_from_by_an_analyzer(made, tmp_path):
     assert not hasattr(lda, "feature_names_in_")
     learned = VocabularyLearner.by(by_hyphens, 2).learn([*SEA, *CITY])
     counts = learned.encode([*SEA, *CITY]).batch.to_csr()
-    same = StreamLDA(2, random_state=0).fit(counts)
-    assert (lda.components_ == same.components_).all()
+    assert (lda.components_ == StreamLDA(2, random_state=0).fit(counts).components_).all()
     assert set(lda.top_words(3)[0]) <= set(words)
     theta = lda.transform(made(["wave-ship", "car car"]))
     assert (theta == lda.transform(learned.encode(["wave ship", "car car"]).batch.to_csr())).all()
@@ -263,22 +248,19 @@ def test_texts_are_learned_from_by_an_analyzer(made, tmp_path):
     assert not hasattr(lda.fit(counts), "vocabulary_")
 
 
-@pytest.mark.parametrize(
-    ("X", "analyzer", "says"),
-    [
+def test_a_bad_analyzer_is_refused_and_nothing_is_lost():
+    lda = StreamLDA(2, random_state=0).fit(SEA + CITY)
+    for texts, analyzer, says in (
         (SEA, "no.such:function", "cannot be imported"),
         (SEA, str.upper, "returns no list of words"),
         (["1 2 3"] * 9, None, "no word lies within"),
-    ],
-)
-def test_a_bad_analyzer_is_refused_and_nothing_is_lost(X, analyzer, says):
-    lda = StreamLDA(2, random_state=0).fit(SEA + CITY)
-    for call in (lda.fit, StreamLDA(2).partial_fit):
-        with pytest.raises(ValueError, match=says) as told:
-            call(X, analyzer=analyzer)
-        assert "\n" not in str(told.value)
-    assert lda.documents_seen_ == len(SEA + CITY)
-    assert lda.transform(SEA[:1]).shape == (1, 2)
+    ):
+        for call in (lda.fit, StreamLDA(2).partial_fit):
+            with pytest.raises(ValueError, match=says) as told:
+                call(texts, analyzer=analyzer)
+            assert "\n" not in str(told.value)
+        assert lda.documents_seen_ == len(SEA + CITY)
+        assert lda.transform(SEA[:1]).shape == (1, 2)
 
 
 def test_names_come_from_a_vectorizer_too_and_must_fit():

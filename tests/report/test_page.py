@@ -190,11 +190,9 @@ def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
     shown = page.evaluate(CONTRASTS)
     assert len(shown) > 100
     assert [(text, ratio) for text, ratio in shown if ratio < 4.5] == []
-    drawn = set(
-        page.locator(".map text:visible, .plot text:not(.named):visible").all_text_contents()
-    )
-    assert len(drawn) >= 10
-    assert drawn <= {text for text, _ in shown} | {""}
+    drawn = page.locator(".map text:visible, .plot text:not(.named):visible").all_text_contents()
+    assert len({*drawn}) >= 10
+    assert {*drawn} <= {text for text, _ in shown} | {""}
     level = sum(map(int, re.findall(r"\d+", page.evaluate(GROUND)))) / 3
     assert level > 230 if scheme == "light" else level < 40
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -275,9 +273,7 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     page.get_by_text("Shares as a table").click()
     rows = page.get_by_role("region", name="Shares of topics over time").locator("tbody tr")
     expect(rows).to_have_count(4)
-    assert rows.nth(0).locator("td").all_text_contents() == [
-        *("10.0 %", "40.0 %", "\N{EN DASH}", "0.00 %")
-    ]
+    expect(rows.nth(0).locator("td")).to_have_text(["10.0 %", "40.0 %", "\N{EN DASH}", "0.00 %"])
 
 
 #: The map of documents as it is drawn.
@@ -313,9 +309,8 @@ def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
     find = section.get_by_label("Find")
     find.fill("FIRST")
     expect(hits).to_have_count(2)
-    assert sorted(hits.all_text_contents()) == [
-        *("First · b · Topic 1 96 % ", "first too · b · Topic 1 96 % ")
-    ]
+    wanted = ["First · b · Topic 1 96 % ", "first too · b · Topic 1 96 % "]
+    assert sorted(hits.all_text_contents()) == wanted
     expect(page.locator("#found-documents")).to_have_text("2 of 6 documents")
     section.get_by_label("Class").select_option("c")
     expect(hits).to_have_count(0)
@@ -326,8 +321,7 @@ def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
     find.fill("<b>")
     section.get_by_label("Class").select_option("")
     expect(hits).to_have_count(1)
-    told = hits.text_content()
-    assert told.startswith("<b>zero</b> · a · Topic 0")
+    expect(hits).to_contain_text("<b>zero</b> · a · Topic 0")
     assert page.evaluate(DRAWN) != before
     canvas = page.locator("#cloud")
     canvas.scroll_into_view_if_needed()
@@ -346,30 +340,21 @@ def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
     page.locator("#class-shares summary").click()
     rows = page.get_by_role("region", name="Shares of topics by class").locator("tbody tr")
     assert rows.nth(1).locator("td").nth(1).text_content() == f"{100 * expected.shares[1][1]:.1f} %"
-    for name in ("classes", "documents"):
+    for name, button in (("classes", "PNG"), ("documents", "PNG"), ("classes", "CSV")):
         with page.expect_download() as download:
-            page.locator(f"#{name} button", has_text="Save as PNG").click()
-        download.value.save_as(tmp_path / name)
-        assert (tmp_path / name).stat().st_size > 3000
-    with page.expect_download() as download:
-        page.locator("#classes button", has_text="Save as CSV").click()
-    download.value.save_as(tmp_path / "classes.csv")
-    table = [*csv.DictReader((tmp_path / "classes.csv").read_text("utf-8").splitlines())]
-    assert [(row["class"], row["documents"]) for row in table] == [
-        ("a", "2"),
-        ("b", "2"),
-        ("c", "2"),
-    ]
+            page.locator(f"#{name} button", has_text=f"Save as {button}").click()
+        download.value.save_as(tmp_path / "saved")
+        assert button == "CSV" or (tmp_path / "saved").stat().st_size > 3000
+    table = [*csv.DictReader((tmp_path / "saved").read_text("utf-8").splitlines())]
+    assert "".join(row["class"] + row["documents"] for row in table) == "a2b2c2"
     assert float(table[1]["topic 1"]) == pytest.approx(expected.shares[1][1], rel=1e-3)
 
 
 def test_a_map_without_titles_has_no_search_and_a_large_one_is_a_sample(visit):
     made = model(topics())
-    survey = DocumentSurvey(made)
-    word = made.top_words(1)[0][0][0]
+    survey, again, word = DocumentSurvey(made), DocumentSurvey(made), made.top_words(1)[0][0][0]
     for _ in range(3):
         survey.add([word] * 1000)
-    again = DocumentSurvey(made)
     again.add([word] * 3000)
     assert [point.rank for point in survey.points] == [point.rank for point in again.points]
     page = visit(made, survey=survey, width=360, scheme="dark")

@@ -1,7 +1,6 @@
 """The report as a file, by the command and in a notebook: words of a page, and nothing beyond."""
 
 import base64
-import csv
 import hashlib
 import io
 import json
@@ -90,9 +89,8 @@ def hostile_model(**more):
 
 
 def test_the_page_tells_topics_numbers_and_origin():
-    made = model(
-        topics(), diagnostics=spectral(), documents_seen=1234, settings={"seed": 7, "note": "<i>"}
-    )
+    settings = {"seed": 7, "note": "<i>"}
+    made = model(topics(), diagnostics=spectral(), documents_seen=1234, settings=settings)
     page = page_of(made, title="My <topics>")
     assert "My <topics>" in page.text[""]
     assert "1,234" in page.text["now"]
@@ -137,14 +135,10 @@ def test_nothing_runs_but_what_the_policy_names():
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         assert allowed[kind] == f"'sha256-{digest}'"
     assert not [a for _, attributes in page.attributes for a in attributes if a == "style"]
-    addresses = [
-        value
-        for _, attributes in page.attributes
-        for name, value in attributes.items()
-        if name in ("src", "href", "srcset", "action", "data")
-    ]
-    assert addresses
-    assert all(address.startswith(("#", "data:image/svg+xml")) for address in addresses)
+    named = [pair for _, attributes in page.attributes for pair in attributes.items()]
+    leads = [value for name, value in named if name in ("src", "href", "srcset", "action", "data")]
+    assert leads
+    assert all(address.startswith(("#", "data:image/svg+xml")) for address in leads)
 
 
 def test_what_repeats_and_what_is_junk_is_said():
@@ -176,22 +170,19 @@ def test_a_private_model_tells_its_promise_and_places():
     assert "4 of the 6 requested topics stand above the noise" in page.text["number"]
 
 
-@pytest.mark.parametrize(
-    ("statement", "said"),
-    [
+def test_what_does_not_bear_out_its_claim_promises_nothing():
+    for statement, said in (
         ({"statement": "not private"}, "not private"),
         ({}, "not private"),
         (state_seeds(), "not private (seeded)"),
         ({"statement": "private"}, "the statement is refused"),
         ({**private(), "epsilon": 0.01}, "the statement is refused"),
-    ],
-)
-def test_what_does_not_bear_out_its_claim_promises_nothing(statement, said):
-    page = page_of(model(topics(), privacy=statement))
-    assert said in page.text["privacy"]
-    assert "Nothing is promised. Keep this page as secret as the documents." in page.text["privacy"]
-    assert "nothing is promised" in page.text["now"]
-    assert "not private" in page.text[""]
+    ):
+        page = page_of(model(topics(), privacy=statement))
+        assert said in page.text["privacy"]
+        assert "Nothing is promised. Keep this page as secret as" in page.text["privacy"]
+        assert "nothing is promised" in page.text["now"]
+        assert "not private" in page.text[""]
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path):
@@ -286,13 +277,8 @@ def test_the_command_writes_a_page(files):
 def test_documents_are_drawn_without_their_text_unless_it_is_named(files):
     vocabulary = load(files / "new.model").vocabulary
     texts = [f"{a} {b} hush{n}" for n, (a, b) in enumerate(pairwise(vocabulary.words))]
-    with (files / "d.csv").open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(("title", "text", "section", "day"))
-        rows.writerows(
-            (f"whisper{n}", text, "ab"[n % 2], f"2017/{1 + n % 3}/5")
-            for n, text in enumerate(texts)
-        )
+    rows = [f"whisper{n},{text},{'ab'[n % 2]},2017/{1 + n % 3}/5" for n, text in enumerate(texts)]
+    (files / "d.csv").write_text("\n".join(["title,text,section,day", *rows]), "utf-8")
     given = (files / "new.model", "--documents", files / "d.csv", "-o", files / "r.html")
     run(*given, "--class-field", "section", "--time-field", "day", "--time-bins", "month")
     html = (files / "r.html").read_text("utf-8")
@@ -344,21 +330,14 @@ def test_the_report_of_a_model_is_shown_in_a_frame_and_saved(tmp_path, monkeypat
     assert repr(found).startswith("<report of ")
 
 
-class Screen(io.StringIO):
-    """A stream that is a terminal or a file."""
-
-    def __init__(self, *, terminal):
-        super().__init__()
-        self.isatty = lambda: terminal
-
-
 @pytest.mark.parametrize(("verbose", "terminal"), [(0, True), (1, True), (1, False)])
 def test_a_fit_shows_its_progress_on_a_terminal_when_it_is_asked_to(verbose, terminal, monkeypatch):
     monkeypatch.setattr(module, "_LEAST_SECONDS", 0.0)
     X = PlantedLDA(2, 40, seed=0).documents(300).to_csr()
     fits = []
     for asked in (verbose, 0):
-        screen = Screen(terminal=terminal)
+        screen = io.StringIO()
+        screen.isatty = lambda: terminal
         monkeypatch.setattr(sys, "stderr", screen)
         fits.append(StreamLDA(2, refinement_passes=2, random_state=0, verbose=asked).fit(X))
         for stage in ("documents: ", "refinement passes: "):
