@@ -1,184 +1,171 @@
-"""Audit of private releases: how well can two neighbouring streams really be told apart?
+"""The audit of private releases: how well can two neighbouring streams really be told apart?
 
-The adversary knows all documents but one, the *canary*, chooses that one, and knows the code. Its
-best test for a shift in Gaussian noise is a weighted inner product of all that is released with the
-shift. It learns the covariance of the noise from draws of its own, so that nothing that the
-mechanism claims of its noise goes into the audit. Stages are filled once through the learner, in
-both neighbouring streams, and released again and again with fresh noise.
+The adversary has all releases, and knows the code and all records but a *canary* that it chose,
+which is in the stream or not (or another record is in its slot). So it knows all sums but for their
+noise. Released less expected sums, along what the canary adds, is a draw from two Gaussians. The
+covariance of the noise is learned from other runs, with that of the same places in all other
+releases, so that noise that is used twice is found. Canaries are in or out independently; each is
+judged given the others.
+
+Runs are of whole pipelines (`tests.private.pipelines`), of filled stages that are released again
+(`tests.private.test_audit`), and of shares of sites (`tests.sites.test_audit_of_sites`).
 """
 
-import copy
-import itertools
 import math
-from dataclasses import dataclass, replace
-from functools import partial
+from collections import Counter
+from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import norm
+from scipy.linalg import solve_triangular
+from scipy.stats import chi2, norm
 
-from streamlda.documents import DocumentBatch
-from streamlda.guarantee.accounting import epsilon_of
-from streamlda.guarantee.matrix_mechanism import StrategyRows
-from streamlda.guarantee.noise import SecureNoise, SeededNoise
-from streamlda.privacy.clipping import ClipBounds
+from streamlda.guarantee.noise import Noise
 from streamlda.privacy.prefix_release import PrefixSums
-from streamlda.private.learner import PrivateLearner
-from streamlda.private.release_manager import ReleaseManager
-from streamlda.simulate import PlantedLDA
-from tests.private import streams
+from streamlda.private.window import PREFIX
 
-#: Standard deviations of a sound audit's bound: a correct mechanism exceeds its claim by chance
-#: with probability 1.0e-8, as the lower bound has this confidence.
-SURE = float(norm.isf(1e-8))
+#: Probability that a sound mechanism is refuted by one bound; some hundred are looked at.
+ALPHA = 1e-8
 
-#: Of the bound that is reported, at 95 % confidence.
-LIKELY = float(norm.isf(0.05))
-
-BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
+#: Standard deviations of a bound that a sound mechanism exceeds by chance so rarely.
+SURE = float(norm.isf(ALPHA))
 
 
-#: Of small runs, with public bounds that one word attains.
-USUAL = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
-settings_of = partial(streams.settings_of, n_features=20, **USUAL)
+class NoNoise(Noise):
+    """None, in place of that of a run whose releases are known."""
 
+    secure = True
 
-class Recorder(ReleaseManager):
-    """Keeps what was released: stage, arrays, standard deviations."""
+    def __init__(self):
+        pass
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.released = []
-
-    def release(self, *args, **values):
-        arrays = super().release(*args, **values)
-        self.released.append((args[0], arrays, args[5]["stddevs"]))
-        return arrays
+    def discrete_gaussian(self, sigma, shape=()):
+        return np.zeros(shape, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Stream:
-    """Rows of a stream as counts, shape (n, d), and whose they are."""
+class Release:
+    """A release as it is stored: noisy sums by block, and the noise that is said to be in them.
 
-    counts: np.ndarray
-    users: tuple[str, ...]
+    `values` are the arrays, but of words their votes, NaN where they are not released.
+    """
 
-    def with_rows(self, slots, row):
-        """The stream with a document, or a blank, at the slots."""
-        counts, users = self.counts.copy(), list(self.users)
-        counts[list(slots)] = 0.0 if row is None else row
-        for slot in slots:
-            users[slot] = "canary"
-        return Stream(counts, tuple(users))
+    stage: str
+    arrays: dict[str, np.ndarray]
+    values: dict[str, np.ndarray]
+    stddevs: dict[str, float]
+
+
+@dataclass
+class Evidence:
+    """Features of the noise and the shift, of each run and canary, as an adversary has them.
+
+    `claim` is the mu that is promised, `canaries` are names.
+    """
+
+    claim: float
+    canaries: list[str]
+    bits: list = field(default_factory=list)
+    looks: list = field(default_factory=list)
+    told: int = 0  # Runs in which something else was published than the releases lead to.
+    lone_words: int = 0  # Runs that show a word that one record has.
+    noise: dict = field(default_factory=dict)  # Squares and number, in units of what it should be.
+
+    def add(self, bits, looks, noise, *, told=False, lone=False):
+        """Add a run: which canaries are in it, looks at each, and its noise by block."""
+        self.bits.append(bits)
+        self.looks.append(looks)
+        self.told += told
+        self.lone_words += lone
+        for name, values in noise.items():
+            seen = values[~np.isnan(values)]
+            # Of the block, and of its whole release.
+            for of in (name, name.rpartition(" ")[0]):
+                squares, n = self.noise.get(of, (0.0, 0))
+                self.noise[of] = squares + float(seen @ seen), n + len(seen)
+
+    def verdict(self):
+        """Weigh all of it."""
+        return Verdict(
+            self.claim,
+            {name: self._of_canary(j) for j, name in enumerate(self.canaries)},
+            self.told,
+            self.lone_words,
+            [name for name, (squares, n) in self.noise.items() if chi2.cdf(squares, n) < ALPHA],
+        )
+
+    def _of_canary(self, j):
+        bits = np.array([row[j] for row in self.bits], dtype=bool)
+        looks = [row[j] for row in self.looks]
+        moved = [tuple(name for name, (by, _) in look.items() if by) for look in looks]
+        usual = Counter(moved).most_common(1)[0][0]
+        # The others lost a window: the canary is elsewhere, or in nothing.
+        whole = np.array([names == usual for names in moved])
+        echoes = Counter(name for look in looks for name, (by, _) in look.items() if not by)
+        usual += tuple(name for name, n in echoes.items() if 2 * n > len(looks))
+        shift = np.zeros((len(looks), len(usual)))
+        noise = np.zeros_like(shift)
+        for i in np.flatnonzero(whole):
+            found = [looks[i].get(name, (0.0, 0.0)) for name in usual]
+            shift[i], noise[i] = np.reshape(found, (-1, 2)).T
+        # Along each feature: the noise, and half of the shift one way or the other.
+        features = noise + np.where(bits, 0.5, -0.5)[:, None] * shift
+        scores = np.zeros(len(looks))
+        folds = np.arange(len(looks)) % 2
+        for fold in (0, 1):
+            learned = _covariance(noise[whole & (folds != fold)], shift)
+            weights = np.linalg.solve(learned, shift[folds == fold].T).T
+            scores[folds == fold] = np.sum(weights * features[folds == fold], axis=1)
+        covariance, mean = _covariance(noise[whole], shift), shift[whole].mean(axis=0)
+        squared = float(mean @ np.linalg.solve(covariance, mean))
+        # n squared / its estimate is chi-square of n - p + 1 degrees of freedom.
+        n, p = int(whole.sum()), len(usual)
+        surely = squared * chi2.ppf(ALPHA, n - p + 1) / n if n > p else 0.0
+        return Finding(
+            reach=float(np.linalg.norm(shift, axis=1).max()),
+            noise=math.sqrt(surely),
+            runs=mu_below(scores[~bits], scores[bits], SURE),
+        )
+
+
+def _covariance(noise, shift):
+    # Where noise is missing the variance is 0, of few runs in all: that little must do for it.
+    found = noise.T @ noise / max(1, len(noise))
+    return found + 1e-6 * np.diag(np.diag(found) + np.square(shift).mean(axis=0) + 1e-9)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Lower bounds of the epsilon that a release gives away, and the claim."""
+    """Lower bounds of mu, shift over noise, of one canary; each holds but with probability `ALPHA`.
+
+    `reach`: by the noise that is said to be there. `noise`: by the noise that was seen. `runs`: by
+    scores of runs with the canary and without it.
+    """
+
+    reach: float
+    noise: float
+    runs: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Evidence about all canaries."""
 
     claim: float
-    likely: float  # At 95 % confidence.
-    sure: float  # At confidence 1 - 1e-8.
+    findings: dict[str, Finding]
+    told: int
+    lone_words: int
+    quiet: list[str]  # Blocks and releases with less noise than is said.
 
     @property
-    def sound(self):
-        """False where the claim is refuted: by chance with probability 1e-8."""
-        return self.sure <= self.claim
-
-
-class ManyDraws(SecureNoise):
-    """Draws from one key for many releases at once: a new key takes longer than a draw."""
-
-    def __init__(self):
-        super().__init__()
-        self._drawn = {}
-
-    def discrete_gaussian(self, sigma, shape=()):
-        drawn = self._drawn.setdefault((sigma, shape), [])
-        if not drawn:
-            drawn += list(super().discrete_gaussian(sigma, (200, *shape)))
-        return drawn.pop()
-
-
-def documents(n, d, seed=1):
-    """Planted documents of some twenty words, each of another user."""
-    counts = PlantedLDA(2, d, mean_length=20, seed=seed).documents(n).to_csr().toarray()
-    return Stream(counts.astype(np.float64), tuple(f"user {i}" for i in range(n)))
-
-
-def one_word(d, word):
-    """A document that attains the largest norm of every statistic: one word, ten times."""
-    return 10.0 * np.eye(d)[word]
-
-
-def slot_in(settings, stage, offset=1):
-    """A slot of a stage of the first window, or of the first round after it."""
-    firsts = {name: first for name, first, _ in settings.stage_slots()}
-    return firsts.get(stage, settings.documents_per_snapshot) + offset
-
-
-def _fed(settings, stream, script):
-    """Yield the learner at each full stage; `script` is what they release, and grows at its end."""
-    learner, noise, start = PrivateLearner(settings), SeededNoise(11), 0
-    for i in itertools.count():
-        if start == len(stream.counts) or learner.stage is None:
-            return
-        batch = DocumentBatch.from_matrix(stream.counts[start:])
-        start += learner.add(batch, stream.users[start:])
-        if learner.due_stage is None:
-            return
-        yield learner
-        if i == len(script):
-            script.append(learner.due_stage.release(noise))
-        learner.accept(script[i])
-
-
-def fill(settings, stream, script):
-    """Stages filled by a stream, without those that it does not fill."""
-    return [learner.stage for learner in _fed(settings, stream, script)]
-
-
-def whitening(settings, stream):
-    """The projection of the triples that `fill` comes to: the adversary may know it."""
-    learners = _fed(settings, stream, [])
-    return next(e.window.whitening for e in learners if e.stage.name == "triples")
-
-
-def attained_by(settings, stream):
-    """Settings with a word that is at the bounds of all three moments of the triples, and it."""
-    rows = np.linalg.norm(whitening(settings, stream), axis=1)
-    return with_triple_bound(settings, float(rows.max()) ** 3), int(rows.argmax())
-
-
-def with_triple_bound(settings, bound):
-    return replace(settings, clipping=replace(settings.clipping, triple=bound))
-
-
-def audit(settings, absent, present, draws):
-    """How well the releases on two neighbouring streams can be told apart, by 2.5 `draws` each."""
-    noise, script = ManyDraws(), []
-    without = fill(settings, absent, script)
-    within = fill(settings, present, script)
-    assert len(without) == len(within) == len(script)
-    before, after = _expected(without), _expected(within)
-    shift = [{name: b[name] - a[name] for name in a} for a, b in zip(before, after, strict=True)]
-    # Stages that the canary is not in have noise of their own, which tells nothing.
-    shifted = [
-        i
-        for i, stage in enumerate(without)
-        if stage.prefix is not None or any(np.any(s) for s in shift[i].values())
-    ]
-    without, within = [without[i] for i in shifted], [within[i] for i in shifted]
-    probes = _probes(without, [shift[i] for i in shifted])
-    moved = np.array([np.vdot(probe, shift[shifted[i]][name]) for i, name, probe in probes])
-    learned = _looks(without, probes, draws // 2, noise)
-    covariance = np.atleast_2d(np.cov(learned, rowvar=False))
-    # Where noise is missing the variance is 0; that little must do for it.
-    covariance += 1e-9 * np.diag(moved**2 + 1e-9)
-    weights = np.linalg.solve(covariance, moved)
-    scores = [_looks(stages, probes, draws, noise) @ weights for stages in (without, within)]
-    likely, sure = (mu_below(scores[0], scores[1], quantile) for quantile in (LIKELY, SURE))
-    delta = settings.delta
-    return Finding(settings.epsilon, epsilon_of(likely, delta), epsilon_of(sure, delta))
+    def faults(self):
+        """Return what refutes the claim: by chance with probability `ALPHA` each."""
+        said = {"published": self.told, "lone words": self.lone_words}
+        found = [name for name, runs in said.items() if runs]
+        found += [f"{name}: quiet" for name in self.quiet]
+        for name, each in self.findings.items():
+            most = self.claim * (1 + 1e-9)
+            found += [f"{name}: {how}" for how, mu in vars(each).items() if mu > most]
+        return found
 
 
 def mu_below(absent, present, quantile):
@@ -195,52 +182,57 @@ def mu_below(absent, present, quantile):
     return max(0.0, (t - quantile * math.sqrt(1 + t * t / (4 * n))) / math.sqrt(n / 2))
 
 
-def _expected(stages):
-    """What each stage releases, but for the noise."""
-    expected = []
-    running = {}
-    for stage in stages:
-        sums = stage.mechanism.from_grid(stage.sums.aggregates)
-        if stage.prefix is not None:
-            running = {name: running.get(name, 0.0 * array) + array for name, array in sums.items()}
-            sums = running
-        expected.append(sums)
-    return expected
+def less(one, two):
+    return {name: one[name] - two[name] for name in one}
 
 
-def _probes(stages, shift):
-    """Stage, block and direction of what is looked at, in units of the noise."""
-    probes = []
-    for i, stage in enumerate(stages):
-        for name, stddev in stage.mechanism.stddevs.items():
-            direction = shift[-1 if stage.prefix is not None else i][name]
-            length = np.linalg.norm(direction)
-            if length > 0:
-                probes.append((i, name, direction / (length * stddev)))
-    return probes
+#: Part of the squared shift from which on noise in a block is sought in other releases, too.
+_ECHOED = 0.05
 
 
-def _looks(stages, probes, draws, noise):
-    """Inner products of fresh releases with the probes, shape (draws, probes)."""
-    looks = np.empty((draws, len(probes)))
-    for row in looks:
-        released = release_again(stages, noise)
-        row[:] = [np.vdot(probe, released[i][name]) for i, name, probe in probes]
-    return looks
+def in_noise(releases, sums, strategy):
+    """Return flat sums of each release and block in units of its noise, independent of others.
 
-
-def release_again(stages, noise):
-    """Release filled stages with fresh noise: each call stands for a run of its own."""
-    rounds = [stage for stage in stages if stage.prefix is not None]
+    `strategy` is that of the rounds of prefix mode.
+    """
+    found, numbers, rounds = {}, Counter(), []
+    for release, arrays in zip(releases, sums, strict=True):
+        if release.stage == PREFIX:
+            rounds.append((release, arrays))
+            continue
+        numbers[release.stage] += 1
+        label = f"{release.stage} ({numbers[release.stage]})"
+        for name, stddev in release.stddevs.items():
+            found[f"{label} {name}"] = np.reshape(arrays[name], -1) / stddev
     if rounds:
-        begun = copy.copy(rounds[0].prefix)
-        shapes = {block.name: block.shape for block in begun.mechanism.blocks}
-        begun._noisy = copy.copy(begun._noisy)
-        begun._noisy.rows = {name: StrategyRows(begun.strategy, shapes[name]) for name in shapes}
-        begun._sums = {name: PrefixSums(begun.strategy, shapes[name]) for name in shapes}
-        begun.rounds = 0
-        for stage in rounds:
-            stage.prefix = begun
-    for stage in stages:
-        stage.drawn = False
-    return [stage.release(noise) for stage in stages]
+        impulses = PrefixSums(strategy, (len(rounds),))
+        mixed = np.array([impulses.step(row) for row in np.eye(len(rounds))])
+        for name, stddev in rounds[0][0].stddevs.items():
+            sums = np.array([np.reshape(arrays[name], -1) for _, arrays in rounds])
+            apart = solve_triangular(mixed, sums, lower=True)
+            for number, values in enumerate(apart, 1):
+                found[f"{PREFIX} ({number}) {name}"] = values * mixed[0, 0] / stddev
+    return found
+
+
+def look_along(noise, shift, *, echoes=True):
+    """Return shift and noise along what a canary adds to each block, and in other releases."""
+    squares = {name: float(values @ values) for name, values in shift.items()}
+    total, found, echoed = sum(squares.values()), {}, set()
+    for name, square in squares.items():
+        if square == 0:
+            continue
+        along = shift[name] / math.sqrt(square)
+        found[name] = math.sqrt(square), float(along @ noise[name])
+        if not echoes or square < _ECHOED * total:
+            continue
+        for other, values in noise.items():
+            n = min(len(values), len(along))
+            length = np.linalg.norm(along[:n])
+            if squares[other] > 0 or length <= 0.5:
+                continue
+            echo = float(along[:n] @ values[:n]) / length
+            if (other, echo) not in echoed:
+                echoed.add((other, echo))
+                found[f"{name} in {other}"] = 0.0, echo
+    return found

@@ -20,6 +20,7 @@ from streamlda.private.contributions import (
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.power import PowerStatistic
 from streamlda.private.public_start import FitsStatistic, PublicTopics
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
@@ -229,13 +230,27 @@ def check_noise(stage, config):
     assert (stage.sums.users is not None) == by_user
 
 
-class Run:
-    """A learner, what it released and what it published."""
+class Recorder(ReleaseManager):
+    """Keeps what was released: stage, arrays, standard deviations."""
 
-    def __init__(self, config, seed=1, first_slot=0):
-        self.noise = SeededNoise(seed)
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.released = []
+
+    def release(self, *args, **values):
+        arrays = super().release(*args, **values)
+        self.released.append((args[0], arrays, args[5]["stddevs"]))
+        return arrays
+
+
+class Run:
+    """A learner, what it released and what it published; `script` are releases of another run."""
+
+    def __init__(self, config, seed=1, first_slot=0, script=()):
+        self.noise, self.script = SeededNoise(seed), script
         self.learner = PrivateLearner(config, first_slot=first_slot)
-        self.stages, self.released, self.raw, self.snapshots, self.lost = [], [], [], [], 0
+        self.filled, self.stages, self.released = [], [], []
+        self.raw, self.snapshots, self.lost = [], [], 0
 
     def add(self, batch, users=None, start=0, stop=None):
         stop = batch.n_documents if stop is None else stop
@@ -250,7 +265,10 @@ class Run:
         if due is None:
             return
         check_noise(stage, self.learner.settings)
+        if fed is None and self.script:
+            fed = self.script[len(self.released)]
         released = due.release(self.noise) if fed is None else fed
+        self.filled.append(stage)
         self.stages.append((due.name, due.first, due.last))
         self.released.append(released)
         self.raw.append({name: array.copy() for name, array in stage.sums.aggregates.items()})
@@ -280,10 +298,10 @@ def run(config, batch, users=None, seed=1, cuts=(), first_slot=0):
 
 def replayed(own, config):
     """Return a run that is fed the released sums of another, over blanks."""
-    other = Run(config, seed=99)
-    for released in own.released:
+    other = Run(config, script=own.released)
+    for _ in own.released:
         other.learner.skip(other.learner.stage.slots_left)
-        other.settle(released)
+        other.settle()
     return other
 
 
@@ -297,9 +315,10 @@ def check_resumes(runs, rows, at):
     return arrays
 
 
-def slot_of(config, stage):
-    """Return a slot within a stage of the first window."""
-    return {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
+def slot_of(config, stage, offset=7):
+    """Return a slot within a stage of the first window, or of the first round after it."""
+    firsts = {name: first for name, first, _ in config.stage_slots()}
+    return firsts.get(stage, config.documents_per_snapshot) + offset
 
 
 def assert_same_sums(one, other):

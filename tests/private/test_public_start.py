@@ -89,8 +89,8 @@ def start_of(model, n_components=K):
 class PublicRun(Run):
     """A run of a learner that begins with a public model."""
 
-    def __init__(self, config, start, seed=1):
-        super().__init__(replace(config, public_model=None), seed)
+    def __init__(self, config, start, script=()):
+        super().__init__(replace(config, public_model=None), script=script)
         self.learner = PrivateLearner(config, public=start)
 
 
@@ -248,10 +248,10 @@ def test_runs_continue_bit_for_bit_and_are_made_of_released_sums_alone(public, d
     start, whole = start_of(public), run_of(public, documents)
     for at in (20, 100, 2000):
         check_resumes([PublicRun(settings_for(start), start) for _ in range(2)], documents, at)
-    blank = PublicRun(settings_for(start), start, seed=99)
-    for released in whole.released:
+    blank = PublicRun(settings_for(start), start, whole.released)
+    for _ in whole.released:
         blank.learner.skip(blank.learner.stage.slots_left)
-        blank.settle(released)
+        blank.settle()
     assert_same_snapshots(blank, whole)
 
 

@@ -17,7 +17,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import merge, of_partitions, sum_stages
 from streamlda.scaleout.private import Private
 from streamlda.simulate import PlantedLDA
-from tests.private.audit import Recorder
+from tests.private.streams import Recorder
 
 D, SLOTS = 30, 40_000
 #: Their ends are at no border of a group, and one is empty.

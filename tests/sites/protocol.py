@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -91,15 +91,16 @@ class Sites:
 
     def __enter__(self):
         self.sites = {k.public.name: self.site(k) for k in self.keys}
-        self.documents = {
-            name: planted(2000, self.config.settings.n_features, seed)
-            for seed, name in enumerate(self.sites, 1)
-        }
         self.first = self.first_of(self.config)
         return self
 
     def __exit__(self, *args):
         self.opened.close()
+
+    @cached_property
+    def documents(self):
+        d = self.config.settings.n_features
+        return {name: planted(2000, d, seed) for seed, name in enumerate(self.sites, 1)}
 
     def site(self, keys):
         name = keys.public.name

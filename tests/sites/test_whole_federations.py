@@ -5,16 +5,16 @@ aggregator has the sum of their shares in each. How it is judged, false alarms a
 `tests.private.pipelines` and `tests.private.test_pipelines`.
 """
 
-from functools import cache, cached_property
+from functools import cached_property
 
 import pytest
 
 from streamlda.private.learner import PrivateLearner
 from streamlda.sites import site as site_module
 from streamlda.text.vocabulary import Vocabulary
-from tests.private.pipelines import CLAIM, DELTA, EPSILON, Canary, Release, Run, Scene, audit
+from tests.private.audit import Release
+from tests.private.pipelines import CLAIM, DELTA, EPSILON, Canary, Run, Scene, audit
 from tests.private.test_pipelines import PAIRS, SLOTS, WORDS, only, records
-from tests.sites import protocol
 from tests.sites.protocol import Sites, config_of, keys_of, settings_of
 
 pytestmark = pytest.mark.statistical
@@ -86,12 +86,6 @@ def _published(found):
 
 def _config(flags):
     return config_of(keys_of(N_SITES), settings_of(**flags))
-
-
-@pytest.fixture(autouse=True)
-def planted_once(monkeypatch):
-    """Documents that are replaced by others."""
-    monkeypatch.setattr(protocol, "planted", cache(protocol.planted))
 
 
 def federation(*, of_each_word=False):
