@@ -14,7 +14,7 @@ from scipy import stats
 
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import BudgetExceededError, LedgerError
+from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerError
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
@@ -32,7 +32,7 @@ from streamlda.simulate import PlantedLDA
 from tests.crashes import CrashProcess
 from tests.privacy.chance import has_scale
 from tests.private import streams
-from tests.private.audit import Recorder
+from tests.private.streams import Recorder
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +176,22 @@ def test_price_is_on_the_disk_before_noise_is_drawn_and_sums_are_stored(folder):
         assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
 
 
+class BrokenOff(ReleaseManager):
+    """Breaks off when noise was drawn."""
+
+    def release(self, *args, **values):
+        super().release(*args, **values)
+        raise OSError
+
+
+def test_noise_is_not_drawn_again_where_no_ledger_knows_of_it():
+    learner = learner_of(settings_of(), BrokenOff())
+    learner.add(documents(100))
+    for error, match in ((OSError, None), (InvalidSettingError, "a release was drawn")):
+        with pytest.raises(error, match=match):
+            learner.release()
+
+
 @pytest.mark.parametrize("clipping", [BOUNDS, "worst-case"], ids=["same names", "other names"])
 def test_no_new_ledger_is_made_beside_the_releases_of_another(folder, clipping):
     path = folder / "ledger"
@@ -277,14 +293,15 @@ def test_statement_agrees_with_the_settings(changes, folder):
     with opened(folder / "ledger", settings, delta_of_words=1e-6) as (ledger, learner):
         feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
-        name, spent = ledger.ledger_id, ledger.loss.mu_squared
+        of_ledger, spent = (ledger.ledger_id, ledger.generation), ledger.loss.mu_squared
     said = model.privacy
     check_statement(said)
     assert said["statement"] == "private"
     assert (said["epsilon"], said["delta"]) == (settings.epsilon, settings.delta + 1e-6)
     for key in ("privacy_unit", "documents_per_user", "neighboring_relation", "mode"):
         assert said[key] == getattr(settings, key)
-    assert (said["horizon"], said["ledger"], said["noise"]) == (horizon, name, "secure")
+    assert (said["horizon"], said["noise"]) == (horizon, "secure")
+    assert (said["ledger"], said["generation"]) == of_ledger
     assert said["noise_multiplier"] == settings.noise_multiplier
     assert {bound["source"] for bound in said["clip_bounds"].values()} == {source}
     assert said["cohort"] == {"first": 0, "last": 999}
@@ -305,6 +322,8 @@ def test_users_pay_for_every_round_of_prefix_sums_and_all_fit_their_epsilon(fold
         feed(learner, documents(3000), [f"user {i % 900}" for i in range(3000)])
         releases = settings.n_stages + 2
         assert (learner.due, ledger.generation) == (None, releases)
+        said = learner.snapshot().privacy["stages"]
+        assert [stage["name"] for stage in said] == [*settings.stages, "prefix", "prefix"]
         assert float(ledger.loss.mu_squared) == pytest.approx(
             releases / settings.noise_multiplier**2
         )
@@ -325,23 +344,6 @@ def test_without_a_ledger_noise_alone_decides_what_is_said():
     assert said[0]["ledger"] == "in memory"
     assert said[0]["cohort"] == {"first": 50, "last": 1049}
     assert said[1] == {"statement": "not private (seeded)"}
-
-
-def test_a_lost_window_says_why_and_its_stage_counts():
-    """Blanks only: of windows of noise alone some are lost."""
-    settings = settings_of(epsilon=0.1, clipping="worst-case", documents_per_snapshot=1000)
-    learner = learner_of(settings, ReleaseManager(SeededNoise(1)))
-    blanks, said = DocumentBatch.from_matrix(np.zeros((1000, D))), []
-    for _ in range(40):
-        learner.add(blanks)
-        assert learner.due == 0
-        model = learner.release()
-        said.append(learner.private.missed)
-        assert model is None or not learner.private.missed
-    assert learner.progress.rounds == 40
-    assert learner.lost == [why for why in said if why]
-    assert 0 < len(learner.lost) < 40
-    assert all("noisy_number=-" in why for why in learner.lost)
 
 
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError
-from streamlda.guarantee.noise import SecureNoise
+from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.learner import feed
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Provenance, read_report
@@ -69,7 +69,8 @@ def cut_short(path, settings, releases, **how):
     """Make a run that ends after a number of releases; return its learner and what it had made."""
     made = []
     with open_ledger(path, settings) as ledger:
-        learner = PrivateLearner(settings, Cut(ledger, releases, **how), vocabulary="public")
+        given = {"vocabulary": "public", "delta_of_words": 1e-6}
+        learner = PrivateLearner(settings, Cut(ledger, releases, **how), **given)
         # With words and facts, as a pipeline has them.
         learner.release = partial(learner.release, WORDS, FACTS)
         with suppress(Killed):
@@ -120,7 +121,7 @@ def test_a_run_cut_short_in_a_round_has_a_model(folder, monkeypatch, paid):
         missing = stages[released:]
         assert model.privacy["missing"] == missing
         assert [stage["name"] for stage in model.privacy["stages"]] == stages[:released]
-        assert (model.privacy["epsilon"], model.privacy["delta"]) == (20.0, settings.delta)
+        assert (model.privacy["epsilon"], model.privacy["delta"]) == (20.0, settings.delta + 1e-6)
         assert f"incomplete  without {', '.join(missing)}" in statement_lines(model.privacy)
         assert any("incomplete" in warning for warning in model.diagnostics["warnings"])
         model.save(folder / f"model{rounds}")
@@ -173,6 +174,32 @@ def test_what_does_not_suffice_is_refused_and_not_offered(folder):
         assert "--publish" not in said
         assert "give no model of the newest window: " in said
         assert f"by releases={released + 1} " in said
+
+
+def test_a_lost_window_says_why_it_gives_no_model(folder):
+    """Of blanks, noise leaves less than no document in half of all draws."""
+    settings = settings_of("moments")
+    for seed in range(20):
+        path = folder / f"L{seed}"
+        with open_ledger(path, settings) as ledger:
+            releaser = ReleaseManager(SeededNoise(seed), ledger)
+            learner = PrivateLearner(settings, releaser, vocabulary="public")
+            learner.skip(learner.due)
+            learner.release()
+        if learner.lost:
+            break
+    assert learner.lost == [learner.private.missed]
+    assert (learner.progress.rounds, learner.stage.name) == (1, "pairs")
+    with pytest.raises(InsufficientDataError, match="than its noise hides"):
+        released_model(path)
+
+
+def test_what_was_released_with_a_seed_is_not_private(folder):
+    settings, path = settings_of("moments"), folder / "L"
+    with open_ledger(path, settings) as ledger:
+        releaser = ReleaseManager(SeededNoise(1), ledger)
+        feed(PrivateLearner(settings, releaser, vocabulary="public"), ROWS.rows(0, N))
+    assert released_model(path).privacy == {"statement": "not private (seeded)"}
 
 
 def test_what_suffices_is_offered_with_the_command(folder):

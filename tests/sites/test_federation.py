@@ -65,7 +65,9 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(config):
 @given(configs())
 def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
     settings, S = config.settings, len(config.members)
-    mu = math.sqrt(S / (S - config.colluders)) / config.run_settings.noise_multiplier
+    times = math.sqrt(S / (S - config.colluders))
+    assert config.run_settings.noise_multiplier >= config.noise_multiplier * times
+    mu = times / config.run_settings.noise_multiplier
     stage = PrivateLearner(config.run_settings).stage
     cells = sum(block.cells for block in stage.mechanism.blocks)
     lost = S * cells * Noise.tv_distance_bound * (1 + math.exp(settings.epsilon))

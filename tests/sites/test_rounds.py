@@ -9,7 +9,7 @@ from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.keys import RoundKey, SiteKey
 from streamlda.sites.rounds import Round
-from tests.sites.protocol import HUB, D, Sites, added, spent
+from tests.sites.protocol import HUB, D, Sites, added, signed, spent
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +133,11 @@ def test_a_config_ends_after_its_windows_whatever_a_round_says(begun):
     found = sites.answer(last)
     assert found.next_round is None
     assert set(found.released) == {"preferred", "tokens"}
-    # The statement names every bound that was clipped by.
+    # The statement names every bound that was clipped by, and one site's seed makes all public.
     assert found.model.privacy["clip_bounds"]["shares"] == {"l2_clip_norm": 1.0, "source": "fixed"}
+    mixed = [signed(sites, sites.share("site0", last), secure=False), share]
+    said = aggregate(sites.config, last, mixed).model.privacy
+    assert said == {"statement": "not private (seeded)"}
     more = {"number": 5, "stage": "common words", "arrays": {}}
     for window in (1, 2):
         crafted = Round.first(sites.config, rounds["common words"].keys)
@@ -146,10 +149,10 @@ def test_a_config_ends_after_its_windows_whatever_a_round_says(begun):
 
 @pytest.mark.parametrize(("number", "attempt"), [(5, 1), (1, 2), (5, 2)])
 def test_a_round_key_of_another_round_is_refused(begun, number, attempt):
-    """The attack: a site's own announcement, of a round for which its key is still there."""
+    """The attack: the sites' own announcements, of a round for which keys are still there."""
     sites, rounds = begun
-    own = sites.announce("site0", sites.config, number, attempt)
-    crafted = changed(rounds["common words"], keys=(own, rounds["common words"].keys[1]))
+    keys = tuple(sites.announce(name, sites.config, number, attempt) for name in sites.sites)
+    crafted = changed(rounds["common words"], keys=keys)
     with pytest.raises(InvalidSettingError, match="an announcement is of another round"):
         sites.share("site0", crafted)
 
