@@ -179,13 +179,6 @@ def test_what_is_not_a_number_adds_nothing_and_moves_nobody():
             np.testing.assert_array_equal(found.aggregates[name], summed(rest).aggregates[name])
 
 
-def test_documents_of_a_user_beyond_the_bound_and_of_nobody_add_nothing():
-    made, one = mechanism(g=2), document(np.random.default_rng(1))
-    found = summed([one] * 6, made, ["u", None, "u", "u", "", "v"])
-    for name, counts in summed([one] * 3, made).aggregates.items():
-        np.testing.assert_array_equal(found.aggregates[name], counts)
-
-
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [

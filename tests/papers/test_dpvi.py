@@ -17,7 +17,6 @@ from streamlda.papers import dpvi
 from streamlda.papers.dpvi import (
     DPVISettings,
     coins,
-    find_responsibilities,
     fit_dp_vi,
     statistic,
     subsampled_multiplier,
@@ -172,14 +171,3 @@ def test_coins_are_paid_for_as_noise_is(monkeypatch):
     coin = 2 * SecureNoise.tv_distance_bound * rows * 2 * (1 + math.e)
     assert coin > 1e-15
     assert left[1] - left[0] == pytest.approx(coin, rel=1e-3)
-
-
-@pytest.mark.parametrize(("updates", "tolerance"), [(0, 0.0), (1, 0.0), (7, 0.0), (100, 1e-3)])
-def test_responsibilities_equal_those_of_the_slow_twin(updates, tolerance):
-    documents = PlantedLDA(3, 40, seed=5).documents(30)
-    words = np.random.default_rng(1).gamma(0.3, size=(40, 3)) + 1e-9
-    alpha = np.array([0.05, 0.4, 2.0])
-    found = find_responsibilities(documents, words, alpha, updates, tolerance)
-    arguments = (documents.counts, documents.word_ids, documents.row_pointers, words, alpha)
-    slow, _ = variational_responsibilities(*arguments, updates, tolerance)
-    np.testing.assert_allclose(found, slow, rtol=1e-10, atol=1e-12)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamlda.private.budget import words_and_delta
-from streamlda.private.plan import Plan, expect_topics, noise_of, noise_of_ratio
+from streamlda.private.plan import Plan, noise_of, noise_of_ratio
 from streamlda.private.settings import PrivateSettings
 
 SETTINGS = PrivateSettings(
@@ -49,16 +49,6 @@ def test_the_least_window_and_the_least_epsilon_just_show_all_topics():
     assert plan(epsilon=found.least_epsilon / 1.06).topics_shown < 10
     # Settings of the largest epsilon are refused.
     assert 0.2 < plan(200_000, documents_per_snapshot=200_000, delta=1e-8).least_epsilon < 8
-
-
-def test_windows_of_common_words_show_more_topics():
-    large = {"n_features": 8000, "documents_per_snapshot": 50_000, "n_components": 20}
-    found = plan(50_000, **large, refinement_rounds=1)
-    assert 13 < found.topics_shown < 20
-    assert "common pairs" in str(found)
-    common = replace(REFINED, **large)
-    assert expect_topics(common) > 2 * expect_topics(replace(common, refinement_rounds=0))
-    assert 7 < expect_topics(replace(common, epsilon=1.0)) < 12
 
 
 @pytest.mark.parametrize(("records", "least", "most"), [(2400, 80, 150), (20_000, 1400, 2200)])

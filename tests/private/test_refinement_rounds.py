@@ -20,7 +20,7 @@ from streamlda.private.responsibilities import (
     RefinementStatistic,
     get_divisors,
 )
-from streamlda.private.unmixing import deconvolve, unmix_tokens
+from streamlda.private.unmixing import unmix_tokens
 from streamlda.refinement.measures import INFERENCE_TOLERANCE
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement, oracle_text
@@ -67,28 +67,6 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
     usable = [row for row in rows if sum(row.values()) >= 3]
     counted = batch_of_counts(usable).to_csr().sum(axis=0).A1
     np.testing.assert_allclose(sums["words"], counted * weights, rtol=1e-12)
-
-
-def test_the_posterior_mean_is_near_the_truth_where_noise_is_small_and_the_background_elsewhere():
-    rng = np.random.default_rng(0)
-    d, tokens = 2000, np.array([4e4, 2e4])
-    background = rng.dirichlet(np.full(d, 0.5)) + 1e-6
-    lifts = rng.choice([0.1, 1.0, 5.0], size=(d, 2))
-    truth = lifts * np.outer(background, tokens)
-    errors = []
-    for size in (1e-3, 10.0, 1e6):
-        noise = np.full(d, size)
-        seen = truth + size * rng.standard_normal(truth.shape)
-        found = denoise(seen, noise, background, np.outer(background, tokens)).tokens
-        assert np.all(found > 0)
-        errors.append(np.linalg.norm(found - truth) / np.linalg.norm(truth))
-        if size == 10.0:
-            # Better than what is seen, and than the background.
-            assert errors[-1] < 0.7 * np.linalg.norm(seen - truth) / np.linalg.norm(truth)
-        if size == 1e6:
-            lift = found / np.outer(background, tokens)
-            assert lift.std() < 0.1 * lift.mean()
-    assert errors[0] < 1e-3 < errors[1] < errors[2]
 
 
 def test_the_posterior_mean_is_that_of_bayes_for_each_entry(monkeypatch):
@@ -167,17 +145,6 @@ def test_topics_are_much_nearer_than_the_sums_show_them(round_, stddev):
     rough, found = found_by(begun, noisy, stddev)
     before, after = (matched_l1_error(truth, each).mean for each in (rough, found))
     assert after < 0.75 * before
-
-
-def test_what_is_not_mixed_stays_where_there_is_no_noise(round_):
-    rng = np.random.default_rng(2)
-    tokens = rng.gamma(0.5, 100, (V, K + 1))
-    background = tokens.sum(axis=1) / tokens.sum()
-    expected = np.outer(background, tokens.sum(axis=0))
-    eye, kind = np.eye(K + 1, dtype=np.float32)[None], np.zeros(V, dtype=np.int64)
-    found = deconvolve(tokens, np.full(V, 1e-3), background, expected, eye, kind, 0.7)
-    clear = tokens > 0.01
-    np.testing.assert_allclose(found[clear], tokens[clear], rtol=1e-6)
 
 
 SMALL = {name: row for name, row in POOL.items() if 3 <= sum(row.values()) < 1000}

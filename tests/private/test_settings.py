@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Composed, event_of_selection
@@ -81,14 +80,6 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
 def test_settings_that_cannot_be_are_refused(options, message):
     with pytest.raises(InvalidSettingError, match=message):
         config_of(**options)
-
-
-@pytest.mark.parametrize(("options", "stages"), [({"solver": "simultaneous"}, 11), (REFINED, 5)])
-def test_users_pay_for_every_stage_of_every_window(options, stages):
-    config = config_of(**USERS, **options)
-    assert len(config.stages) == config.n_stages == stages
-    expected = noise_multiplier(config.epsilon, config.delta_left, 2 * stages)
-    assert config.noise_multiplier == expected
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,14 @@
 import numpy as np
 import pytest
 
-from bench import wa16_solvers
 from bench.papers import wa16
 from bench.papers.cape import COMPONENT_METHODS
 from bench.papers.data import STAND_IN
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.private_contenders import CONTENDERS, DPVI, WA16
-from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import Schedule
-from streamlda.simulate import PlantedLDA
 from tests.bench.results import measured_by
 from tests.papers.corpora import planted
 
@@ -69,14 +66,6 @@ def test_first_components_are_found_under_little_noise_and_not_under_much(sweep)
 @pytest.mark.parametrize("sweep", [*wa16.CLAIMED, wa16.DIRECT, wa16.MARGINAL])
 def test_noise_of_figure_1_hides_components_where_it_is_strong(sweep):
     assert failures(sweep, dimension=25, levels=[0.001, 3.0], trials=2) == [[0], [1]]
-
-
-def test_replayed_queries_find_the_topics_where_noise_is_small(monkeypatch):
-    monkeypatch.setattr(wa16_solvers, "DELTA", 1e-3)
-    corpus = PlantedLDA(2, 12, topic_concentration=0.2, mean_length=30, seed=4)
-    parameters = {"n_components": 2, "n_features": 12, "documents": 4000, "epsilon": 25.0}
-    found = wa16_solvers.replayed(corpus.documents(4000), parameters, 0, SeededNoise(8))
-    assert matched_l1_error(corpus.components, found.components).mean < 0.25
 
 
 def test_figures_of_dplda_are_measured(tmp_path):

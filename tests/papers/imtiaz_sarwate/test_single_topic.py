@@ -11,7 +11,6 @@ from streamlda.papers.imtiaz_sarwate import single_topic
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
 from streamlda.papers.imtiaz_sarwate.single_topic import (
     SingleTopicSite,
-    choose_projection,
     learn_topics,
     pair_blocks,
     triple_block,
@@ -111,21 +110,6 @@ def test_dense_and_streamed_triples_are_the_same(monkeypatch):
     monkeypatch.setattr(single_topic, "DENSE_WORDS", 0)
     streamed = site_of(*documents).triples(PROJECTION)["triple"]
     assert streamed == pytest.approx(dense)
-
-
-def test_the_projection_keeps_all_topics_and_its_longest_row_is_short_where_noise_is():
-    weights = np.array([0.9, 0.08, 0.02])
-    moment = (TOPICS.T * weights) @ TOPICS
-
-    def growth(noise):
-        """Return how much noise of one size on triples grows, for the smallest topic."""
-        W = choose_projection(moment, K, weights @ TOPICS, 1e-4, noise)
-        smallest = np.linalg.eigvalsh(W.T @ moment @ W).min()
-        # Whitening can be finished: no topic is lost.
-        assert smallest > 0
-        return np.linalg.norm(W, axis=1).max() * smallest**-0.5
-
-    assert growth(1e-4) < 0.8 * growth(0.0)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
