@@ -2,9 +2,9 @@
 
 Stages are filled once through the learner, in both of two neighbouring streams, and released again
 and again with fresh noise. A correct mechanism is refuted by one bound with probability 1e-8. That
-a correct one gives away at least 0.6 of its mu, and that a planted bug is found, fail by chance
-with probability below 1e-8 a test: after 1,000 releases the bound by the noise that was seen is .86
-of mu, give or take 2.2 %, and no canary here has less than .82 of what is claimed. Noise is
+a correct one gives away at least 0.55 of its mu, and that a planted bug is found, fail by chance
+with probability below 1e-7 a test: after 500 releases the bound by the noise that was seen is .80
+of mu, give or take 3.2 %, and no canary here has less than .82 of what is claimed. Noise is
 `SecureNoise`, so no seed can have been picked.
 """
 
@@ -106,7 +106,7 @@ def release_again(run, prefix, noise):
     return found
 
 
-def audit(settings, absent, present, draws=1000):
+def audit(settings, absent, present, draws=500):
     """Return how well the releases of two neighbouring streams can be told apart."""
     runs = [absent.fill(settings)]
     runs.append(present.fill(settings, runs[0].released))
@@ -200,7 +200,7 @@ SOUND = {
 def test_releases_give_away_what_is_claimed(case):
     verdict = audit(*SOUND[case]())
     assert not verdict.faults, str(verdict)
-    assert verdict.findings["canary"].noise >= 0.6 * verdict.claim, str(verdict)
+    assert verdict.findings["canary"].noise >= 0.55 * verdict.claim, str(verdict)
 
 
 def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says():
@@ -218,11 +218,11 @@ def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says():
 
 def test_half_the_noise_is_found(monkeypatch):
     half_the_noise(monkeypatch)
-    verdict = audit(*at_one_slot(settings_of(), "pairs", one_word(3)))
+    verdict = audit(*at_one_slot(settings_of(), "pairs", one_word(3)), draws=1000)
     assert {"canary: noise", "canary: runs", "pairs (1) pair: quiet"} <= {*verdict.faults}
 
 
 def test_users_without_a_bound_are_found(monkeypatch):
     users_without_a_bound(monkeypatch)
-    verdict = audit(*of_a_user())
+    verdict = audit(*of_a_user(), draws=1000)
     assert {"canary: reach", "canary: noise", "canary: runs"} <= {*verdict.faults}
