@@ -119,6 +119,7 @@ def test_a_stage_can_end_before_its_last_slot():
         own.learner.end_stage()
     own.add(ROWS.rows(0, 300))
     own.learner.end_stage()
+    own.save(and_restore=True)
     due = own.learner.due_stage
     assert (due.name, due.first, due.last) == ("pairs", 9, 300)
     own.settle()
