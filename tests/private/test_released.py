@@ -191,7 +191,7 @@ def test_a_lost_window_says_why_it_gives_no_model(folder):
     assert learner.lost == [learner.private.missed]
     assert (learner.progress.rounds, learner.stage.name) == (1, "pairs")
     with pytest.raises(InsufficientDataError, match="than its noise hides"):
-        released_model(path)
+        load_released(path)
 
 
 def test_what_was_released_with_a_seed_is_not_private(folder):
@@ -199,7 +199,7 @@ def test_what_was_released_with_a_seed_is_not_private(folder):
     with open_ledger(path, settings) as ledger:
         releaser = ReleaseManager(SeededNoise(1), ledger)
         feed(PrivateLearner(settings, releaser, vocabulary="public"), ROWS.rows(0, N))
-    assert released_model(path).privacy == {"statement": "not private (seeded)"}
+    assert load_released(path).privacy == {"statement": "not private (seeded)"}
 
 
 def test_what_suffices_is_offered_with_the_command(folder):
