@@ -2,7 +2,7 @@
 
 Stages are filled once through the learner, in both of two neighbouring streams, and released again
 and again with fresh noise. A correct mechanism is refuted by one bound with probability 1e-8. That
-a correct one gives away at least 0.55 of its mu, and that a planted bug is found, fail by chance
+a correct one gives away at least half of its mu, and that a planted bug is found, fail by chance
 with probability below 1e-7 a test: after 500 releases the bound by the noise that was seen is .80
 of mu, give or take 3.2 %, and no canary here has less than .82 of what is claimed. Noise is
 `SecureNoise`, so no seed can have been picked.
@@ -200,7 +200,7 @@ SOUND = {
 def test_releases_give_away_what_is_claimed(case):
     verdict = audit(*SOUND[case]())
     assert not verdict.faults, str(verdict)
-    assert verdict.findings["canary"].noise >= 0.55 * verdict.claim, str(verdict)
+    assert verdict.findings["canary"].noise >= 0.5 * verdict.claim, str(verdict)
 
 
 def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says():
