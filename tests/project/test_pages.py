@@ -49,9 +49,6 @@ NEED_MORE_MACHINES = {"docker", "dask", "helm", "kubectl"}
 
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 
-#: Fewer documents than a reader would take, in the same words.
-FEWER = {"20_000, timeout": "2_000, timeout"}
-
 CHINESE = ["我们今天去市场买菜和水果", "科学家研究新的材料和能源", "孩子们在学校学习语文和数学"]
 
 
@@ -180,8 +177,7 @@ def test_what_a_page_tells_to_run_runs(page, folder, language_model, request):
         write_lines(folder / "north.jsonl", documents[::2])
         write_lines(folder / "south.jsonl", documents[1::2])
     for language, text in blocks_of(page):
-        for whole, part in {**FEWER, "localhost:11434": language_model}.items():
-            text = text.replace(whole, part)
+        text = text.replace("localhost:11434", language_model)
         if language == "sh" and not text.startswith("pip install") and RUN_IN_DOCS not in text:
             run(["bash", "-euo", "pipefail", "-c", text], folder)
         elif language == "python":
