@@ -49,8 +49,29 @@ MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packa
 #: Folders of tests that take longest, those that wait for others before those that do not.
 FIRST = ("kafka", "service", "scaleout", "project", "bench")
 
-#: What is made once for all tests that take a fixture, where `--dist loadgroup` spreads them.
-SHARED = {"broker": "broker", "topics": "broker", "cluster": "cluster", "browser": "browser"}
+#: Tests that share a broker, a cluster or a browser, where `--dist loadgroup` spreads them.
+SHARED = {
+    "broker": r"kafka/|service/test_(kafka_daemon|sharing|inference)|cli/test_doctor",
+    "cluster": "scaleout/",
+    "browser": "(report|service)/test_page",
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give tests that share something to one worker, and all others one by one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Sharing(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group_of(nodeid) or nodeid
+
+    return Sharing(config, log) if config.option.dist == "loadgroup" else None
+
+
+def group_of(nodeid):
+    found = (what for what, tests in SHARED.items() if re.match(f"tests/({tests})", nodeid))
+    return next(found, None)
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -68,33 +89,19 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
         for part in item.path.relative_to(TESTS).with_suffix("").parts:
             if part in MARKERS:
                 item.add_marker(MARKERS[part])
-        if group := group_of(item):
-            item.add_marker(pytest.mark.xdist_group(group))
     # Long ones first, so that no worker is left alone with them.
     items.sort(key=place_of)
-
-
-def group_of(item):
-    """Return which tests share what one of them makes; those of a module share its fixtures."""
-    made = getattr(item, "_fixtureinfo", None)
-    for name, found in made.name2fixturedefs.items() if made else ():
-        if name in SHARED:
-            return SHARED[name]
-        if found[-1].scope == "module":
-            return item.path.relative_to(TESTS).as_posix()
-    return None
 
 
 def place_of(item):
     parts = item.path.relative_to(TESTS).parts
     place = FIRST.index(parts[0]) if parts[0] in FIRST else len(FIRST)
-    return group_of(item) != "broker", place
+    return group_of(item.nodeid) != "broker", place
 
 
 @contextmanager
