@@ -216,6 +216,10 @@ class TrackedFile:
         self.seen = max(self.seen, size)
 
 
+def _names_of(listing: Listing) -> dict[Identity, str]:
+    return {identity: file.name for identity, file in listing.items()}
+
+
 class Watch:
     """Follows the files under some paths through rotation; `files` are oldest first."""
 
@@ -239,15 +243,17 @@ class Watch:
         """Find changes of files, and new ones. Noted changes survive an error.
 
         1. List the paths, and look at files that have changed. If one was cut or is gone, list
-           again: its copy or new name may be younger.
+           again until two listings agree: its copy or new name may be younger, or just renamed.
         2. Continue with such a file in its copy, or record a gap.
         3. Track new files, and find last lines without a line end.
         """
         moved: set[TrackedFile] = set()
+        listed: Listing = {}
         for _ in range(LISTINGS):  # 1
-            before, listed = moved, list_files(self.paths)
+            before, names = moved, _names_of(listed)
+            listed = list_files(self.paths)
             moved = {file for file in self.files if not self._recognize(file, listed)}
-            if moved <= before:
+            if not moved or (moved <= before and _names_of(listed) == names):
                 break
         for file in [file for file in self.files if file in moved]:
             self._follow_moved(file, listed)  # 2

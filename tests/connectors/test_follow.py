@@ -268,6 +268,23 @@ def test_a_copy_that_is_made_during_a_scan_is_found(log, follow, monkeypatch):
     texts(source, [*LINES[len(read) :], "last"])
 
 
+def test_a_copy_that_a_listing_misses_while_it_is_renamed_is_found(log, follow, monkeypatch):
+    log.write(*LINES)
+    source = follow(log.path)
+    read = source.poll(3).documents
+    log.copy_and_cut()
+    log.write("new")
+    list_files, listings = watch.list_files, iter([True, False])
+
+    def list_during_renames(paths):
+        whole = next(listings, True)
+        found = list_files(paths).items()
+        return {identity: file for identity, file in found if whole or not file.base}
+
+    monkeypatch.setattr(watch, "list_files", list_during_renames)
+    texts(source, [*LINES[len(read) :], "new"])
+
+
 def test_compressed_and_older_rotated_files_are_not_read(log, follow):
     log.write("old")
     log.rotate()
