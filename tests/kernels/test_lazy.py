@@ -19,7 +19,7 @@ OF_A_FIT = {
     *("inference.fold_in", "inference.word_probabilities"),
     *("refinement.add_responsibilities", "refinement.resample_topics"),
     *("refinement.collapse_topics", "refinement.expect_topics"),
-    *("text.find_words", "words.copy_documents"),
+    *("text.find_words", "copying.copy_documents"),
 }
 
 
