@@ -124,7 +124,10 @@ class ParallelKernel(Kernel):
         self._extent = extent
 
     def __call__(self, *arguments: Any) -> None:
-        """Compute the whole range."""
+        """Compute the whole range; a part of it from another kernel, where none is compiled."""
+        if len(arguments) == self.py_func.__code__.co_argcount:
+            self.py_func(*arguments)
+            return
         iterations, operations = self._extent(*arguments)
         if operations < FEW_OPERATIONS:
             self.code(0, iterations, *arguments)
