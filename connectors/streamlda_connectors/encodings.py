@@ -28,8 +28,8 @@ GUESSED = (
     *("cp850", "cp852", "mac_roman", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
 )
 
-#: How many times likelier than others a reading is; and how many letters with accents that its
-#: language does not have stand in any text, besides two for each that it has.
+#: How many times likelier than any other a reading that is used must be; and how many accented
+#: letters foreign to its language it may have, besides two for each that the language has.
 LIKELIER, LOANED = 20.0, 3
 
 #: Ranks among the letters of a language of what is not among its most frequent: punctuation, Latin
@@ -178,7 +178,7 @@ def _guess(head: bytes) -> tuple[str, str]:
 
 
 def _weigh(text: str) -> tuple[float, int]:
-    """Return how likely a text is in one language, as a logarithm, and its surplus of accents."""
+    """Return the log likelihood in the best language, and accents foreign to it less twice own."""
     from charset_normalizer.constant import FREQUENCIES
 
     counts = Counter(sign for sign in text.lower() if sign.isalpha() or not sign.isascii())
