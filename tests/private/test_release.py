@@ -336,16 +336,6 @@ def test_users_pay_for_every_round_of_prefix_sums_and_all_fit_their_epsilon(fold
     assert found == pytest.approx(expected, rel=1e-3)
 
 
-def test_without_a_ledger_noise_alone_decides_what_is_said():
-    said = []
-    for noise in (SecureNoise(), SeededNoise(3)):
-        learner = learner_of(LARGE, ReleaseManager(noise), first_slot=50)
-        feed(learner, documents(1000), on_model=lambda model: said.append(model.privacy))
-    assert said[0]["ledger"] == "in memory"
-    assert said[0]["cohort"] == {"first": 50, "last": 1049}
-    assert said[1] == {"statement": "not private (seeded)"}
-
-
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
 
 

@@ -10,7 +10,7 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.learner import feed
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger import Provenance, read_report
+from streamlda.privacy.ledger import Provenance
 from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner
@@ -271,30 +271,8 @@ def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, s
         load_released(path)
 
 
-@pytest.mark.long
-def test_windows_and_runs_are_told_apart(folder):
-    """The newest is read, whatever came before it."""
-    path, made = folder / "L", []
-    for way in ("moments", "moments", "refinement", "moments"):
-        settings = settings_of(way)
-        with open_ledger(path, settings) as ledger:
-            stream = f"stream{len(made)}"
-            learner = PrivateLearner(
-                settings, ReleaseManager(None, ledger, stream), vocabulary="public"
-            )
-            feed(learner, ROWS.rows(0, 2 * N), on_model=made.append)
-        model = load_released(path)
-        np.testing.assert_array_equal(model.components, made[-1].components)
-        assert model.privacy == made[-1].privacy
-        assert model.vocabulary is None
-    assert len(made) == 8
-    assert read_report(path)["generation"] == 2 * (3 * 2 + 5)
-    # Older windows are named by any release of theirs.
-    windows = np.repeat(np.arange(8), [2, 2, 2, 2, 5, 5, 2, 2])
-    for number, window in enumerate(windows, 1):
-        model = load_released(path, number)
-        np.testing.assert_array_equal(model.components, made[window].components)
-        assert model.privacy["stages"] == made[window].privacy["stages"]
-    for number in (0, len(windows) + 1):
+def test_a_release_that_was_never_made_is_refused(folder):
+    cut_short(folder / "L", settings_of("moments"), 2)
+    for number in (0, 3):
         with pytest.raises(InvalidSettingError, match="has no such release"):
-            load_released(path, number)
+            load_released(folder / "L", number)
