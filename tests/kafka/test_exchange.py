@@ -3,7 +3,7 @@
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from streamlda.errors import SinkAwayError, SourceError, SourceRefusedError
+from streamlda.errors import SourceError, SourceRefusedError
 from streamlda.stream.source import Answer
 from streamlda_connectors.kafka import KafkaExchange
 from tests.kafka.topics import wait_until
@@ -139,26 +139,6 @@ def test_cut_off_at_a_commit_answers_and_offsets_are_both_there_or_neither(
     else:
         exchanged(second, 2)
         answers_are(topics, output, b"one", b"two")
-
-
-def test_a_letter_that_cannot_be_written_is_not_passed(topics, topic, output, exchange_of):
-    topics.fill(topic, [b"one", b"\xff", b"two"])
-    topics.make(output)
-
-    def away(record, reason):
-        raise SinkAwayError("away")
-
-    first = exchange_of(on_reject=away)
-    (received,) = poll(first, 1)
-    assert received.batch.texts == ["one"]
-    assert first.commit(make_answers(received))
-    with pytest.raises(SinkAwayError):
-        poll(first, 1)
-    first.close()
-    rejected = []
-    exchanged(exchange_of(on_reject=lambda record, reason: rejected.append(record.offset)), 2)
-    assert rejected == [1]
-    answers_are(topics, output, b"one", b"two")
 
 
 def test_one_that_left_the_group_writes_nothing(topics, topic, output, exchange_of):

@@ -60,25 +60,6 @@ def test_a_letter_refers_to_the_record_and_has_its_time_but_no_text(topics, topi
     assert all(SECRET not in repr(row).encode() for row in rows)
 
 
-def test_a_letter_after_one_that_could_not_be_sent_is_waited_for(
-    topics, topic, letters_to, monkeypatch
-):
-    topics.make(topic)
-    letters = letters_to(topics, topic)
-
-    def fail(*_, **__):
-        raise KafkaTimeoutError("no metadata")
-
-    monkeypatch.setattr(letters._producer, "send", fail)
-    with pytest.raises(SourceError, match="pending=0"):
-        letters.put(record(1), "not-json")
-    # It is sent by another producer.
-    letters.put(record(1), "not-json")
-    assert len(letters._pending) == 1
-    letters.flush(60)
-    assert offsets(topics.read(topic)) == [1]
-
-
 def test_an_answer_right_behind_the_time_out_is_no_refusal(topics, topic, letters_to, monkeypatch):
     letters = letters_to(topics, topic)
     letters.put(record(1), "not-json")

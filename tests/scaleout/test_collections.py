@@ -22,13 +22,13 @@ from streamlda.errors import (
 from streamlda.scaleout.faults import ClusterError
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
+from tests.cli.conftest import LETTERS
 from tests.kafka.topics import wait_until
 from tests.scaleout.conftest import D, cluster_of
 
 pytestmark = pytest.mark.long
 
 ENDS = [0, 900, 900, 901, 2300, 4000]
-LETTERS = str.maketrans("0123456789", "abcdefghij")
 
 
 @pytest.fixture

@@ -110,15 +110,6 @@ def test_a_client_that_waits_for_brokers_does_not_hold_up_the_end(every_4000, tw
 
 
 @pytest.mark.long
-def test_a_signal_while_starting_ends_with_0(tmp_path, source):
-    settings = settings_of(tmp_path, source)
-    with Daemon(settings) as daemon:
-        daemon.wait_for("settings-checked")
-        assert daemon.stop() == 0
-    assert [line["number"] for line in daemon.events("signal")] == [signal.SIGTERM]
-
-
-@pytest.mark.long
 def test_a_full_disk_of_checkpoints_is_waited_for_at_the_start_and_later(
     tmp_path, every_4000, twin
 ):

@@ -15,7 +15,6 @@ from streamlda.errors import (
 )
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.privacy.ledger import LedgerReader
-from streamlda.sites.aggregate import aggregate
 from streamlda.sites.announcement import MAX_ATTEMPTS
 from streamlda.sites.keys import SiteKey
 from streamlda.sites.rounds import Round
@@ -157,25 +156,6 @@ def test_too_few_documents_are_refused_and_nothing_is_spent(at_work, this):
     assert spent(at_work)["site1"] == 0
     assert not list(site.ledger.path.parent.glob("*.releases"))
     assert site.make_share(this, filled(at_work.documents["site1"])).exists()
-
-
-def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, site, documents):
-    path = site.make_share(this, documents)
-    lost = Share.load(path)
-    path.unlink()
-    message = "paid for and is lost, got site='site0' round=1 attempt=1"
-    with pytest.raises(LedgerError, match=message):
-        site.make_share(this, documents)
-    again = at_work.again(this)
-    share = at_work.share("site0", again)
-    assert share.attempt == 2
-    assert spent(at_work)["site0"] == 2
-    # Other masks and documents: no value is alike.
-    for name, values in share.arrays.items():
-        assert not np.any(values == lost.arrays[name])
-    assert aggregate(at_work.config, again, at_work.shares(again)).released
-    with pytest.raises(LedgerError, match="paid for and is lost"):
-        site.begin(this)
 
 
 @pytest.mark.parametrize(("slots", "epsilon"), [(2**62, 1e-6), (2**53, 1e-3), (2**45, 1e-9)])
