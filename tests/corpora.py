@@ -19,7 +19,6 @@ KINDS = [
 
 
 def corpus(kind, d=9):
-    """Return documents over d words as lists of tokens."""
     rng = np.random.default_rng(0)
     if kind == "random":
         return [rng.integers(d, size=n).tolist() for n in rng.integers(0, 13, 40)]
@@ -35,7 +34,6 @@ def corpus(kind, d=9):
 
 
 def batch_of(documents, d):
-    """Return documents given as lists of tokens as a batch."""
     counts, word_ids, row_pointers = oracle.rows(documents)
     return DocumentBatch(
         np.array(counts, dtype=np.float64),
@@ -103,7 +101,6 @@ class LikeText:
         self._spread, self._bursts = spread, bursts
 
     def documents(self, n, alpha=None, mean_length=100):
-        """Draw documents, with other proportions where alpha is given."""
         lengths = mean_length * np.exp(
             self._spread * self._rng.normal(size=n) - self._spread**2 / 2
         )

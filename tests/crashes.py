@@ -49,7 +49,6 @@ def wait(child, log=None):
 
 
 def die_at(step):
-    """Return a hook that kills the process at a step, counted from 0."""
     steps = iter(range(step + 1))
 
     def on_step(name):
@@ -60,8 +59,6 @@ def die_at(step):
 
 
 def die_when(wanted):
-    """Return a hook that kills the process at a step of this name."""
-
     def on_step(name):
         if name == wanted:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -107,7 +104,6 @@ class CrashProcess:
         )
 
     def run(self, task, folder, *values):
-        """Run a task of the module, and return its counts."""
         print(json.dumps([task, str(folder), *values]), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
         assert isinstance(answer, dict), answer

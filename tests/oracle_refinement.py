@@ -15,7 +15,6 @@ F32 = np.float32
 
 
 def iterate_documents(batch):
-    """Yield each document as a list of (entry, word, count)."""
     for d in range(batch.n_documents):
         entries = range(batch.row_pointers[d], batch.row_pointers[d + 1])
         yield [(e, int(batch.word_ids[e]), float(batch.counts[e])) for e in entries]

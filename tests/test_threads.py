@@ -15,7 +15,6 @@ from streamlda.utils.threads import limit_threads, run_pieces, thread_count
 
 
 def touched(iterations):
-    """Return how often each iteration was run."""
     found = np.zeros(iterations, dtype=np.int64)
 
     def touch(first, last):

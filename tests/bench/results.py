@@ -36,7 +36,6 @@ def result_of(name, cases, measured):
 
 
 def measured_by(task, parameters, inputs=None):
-    """Do a task in this process."""
     return run_here(task, parameters, inputs or {}, 0)
 
 

@@ -142,7 +142,6 @@ def test_planted_error_grows_as_epsilon_falls():
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """A planted corpus and its counts."""
     folder = tmp_path_factory.mktemp("planted")
     corpus = planted_corpus(folder / "planted.jsonl.gz", 800)
     inputs = {"corpus": str(corpus), "text_field": "text", "counts": str(folder / "counts.npz")}

@@ -27,7 +27,6 @@ def spelled(*arguments):
 
 @contextmanager
 def standard_input(data):
-    """Let standard input of this process hold some bytes, and end."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.seek(0)
@@ -41,7 +40,6 @@ def standard_input(data):
 
 
 def run(*arguments, code=0, given=b""):
-    """Run a command in this process, with bytes on its standard input."""
     with standard_input(given):
         result = CliRunner().invoke(commands, spelled(*arguments))
     assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
@@ -71,7 +69,6 @@ def check_releases(to):
 
 
 def slots_of(report):
-    """Return the first record slot of each release, and that behind its last."""
     return [each["documents"][0][1:] for each in report["snapshots"]]
 
 

@@ -120,7 +120,6 @@ def test_progress_of_a_private_fit_is_in_record_slots(capsys, monkeypatch):
 
 
 def all_commands():
-    """Return all commands by their arguments."""
     context = click.Context(commands)
     found = {
         (name,): commands.get_command(context, name) for name in commands.list_commands(context)

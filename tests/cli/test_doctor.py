@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def found(*arguments, code=0):
-    """Return what the doctor prints, by name."""
     return of_lines(run("doctor", *arguments, code=code).stdout)
 
 
@@ -27,7 +26,6 @@ def of_lines(text):
 
 
 def process(*flags, arguments=(), code=0, **variables):
-    """Run the doctor as a process of its own, with these flags of Python."""
     command = [sys.executable, *flags, "-m", "streamlda", "doctor", *arguments]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

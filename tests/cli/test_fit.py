@@ -134,7 +134,6 @@ FIT = spelled("fit", "-", "--format", "jsonl", "-k", "1", *ALL_WORDS)
 
 @contextmanager
 def started(*arguments, lines=()):
-    """Run the command line over a pipe, which has these lines."""
     process = subprocess.Popen(
         [*STREAMLDA, *spelled(*arguments)],
         stdin=subprocess.PIPE,
@@ -153,8 +152,6 @@ def started(*arguments, lines=()):
 
 
 def wait_until_read(pipe):
-    """Wait until the other end has read all that was written to a pipe."""
-
     def reached():
         return not struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
 

@@ -41,7 +41,6 @@ def folder(tmp_path_factory):
 
 
 def options(folder, to, *more, every=EVERY, epsilon=8, words=True, ledger="L"):
-    """Return what a private run needs, to be written to another folder."""
     return (
         *("-k", 3, "-o", to / "m", "--epsilon", epsilon, "--delta", "1e-6"),
         *("--ledger", to / ledger, "--snapshot-every", every),
@@ -51,7 +50,6 @@ def options(folder, to, *more, every=EVERY, epsilon=8, words=True, ledger="L"):
 
 
 def fit(folder, to, *more, code=0, **changes):
-    """Make a private run over the corpus; return what was said."""
     return run("fit", folder / "a.jsonl", *options(folder, to, *more, **changes), code=code).stderr
 
 

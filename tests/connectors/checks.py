@@ -66,7 +66,6 @@ def read(case, source, max_records, timeout_seconds=1.0):
 
 
 def records(case, max_records):
-    """Yield polls, to the end or until all documents have come."""
     n_texts, ended = 0, False
     with closing(case.make()) as source:
         while not ended and (case.ends or n_texts < len(case.texts)):

@@ -24,7 +24,6 @@ RUSSIAN = "Посылка пришла поздно, прошу вернуть �
 
 
 def read(source, size=100):
-    """Return ids and texts, the notes, and reasons of rejects."""
     found, notes, rejects = [], [], []
     while True:
         batch = source.poll(size)

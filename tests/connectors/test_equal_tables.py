@@ -43,7 +43,6 @@ NULLS = ("", "\\N", "NULL", "NaN", "NA", "<NA>", "#N/A")
 
 
 def make_rows(form):
-    """Return the table with times in a form."""
     return [row | {"when": TIMES[form](row["when"])} for row in TABLE]
 
 
@@ -101,7 +100,6 @@ KINDS = ("jsonl", "array", "data", "columns", "lists", "index", "split", "values
 
 
 def read_table(path, **options):
-    """Return text (None without one), time and id of each record."""
     source = FileSource(path, **{"time_field": "when", "id_field": "id", **options})
     poll = source.poll(1000, 60)
     source.close()

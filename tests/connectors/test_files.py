@@ -39,7 +39,6 @@ def drain(source, max_records=100):
 
 
 def resumed(source, *arguments, **options):
-    """Return another source where `source` stands, which is closed."""
     position = source.position()
     source.close()
     again = FileSource(*arguments, **options)

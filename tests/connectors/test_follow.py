@@ -19,8 +19,6 @@ LINES = [f"line {i} " + "word " * 20 for i in range(8)]
 
 
 class Log:
-    """A log under rotation, and what was written to it."""
-
     def __init__(self, path):
         self.path = Path(path)
 

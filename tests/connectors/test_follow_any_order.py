@@ -30,8 +30,6 @@ STEPS = ["write", "write", "half", "rename", "copy", "cut", "poll", "poll", "res
 
 
 class Run:
-    """A log, a source that follows it, and the lines written and read."""
-
     def __init__(self, path, log):
         self.path, self.log = path, Log(log)
         self.log.path.touch()
@@ -178,7 +176,6 @@ def texts_of(stored):
 
 @pytest.fixture
 def start():
-    """Start processes, which are ended in any case."""
     processes = []
 
     def start(run, *arguments):

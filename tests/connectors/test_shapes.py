@@ -20,7 +20,6 @@ TEXTS = ["red\ncat and dog", "sea"]
 
 
 def write_rows(path, rows):
-    """Write rows as the ending of a file says."""
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif path.suffix == ".csv":

@@ -113,12 +113,10 @@ EXACT = [name for name in KINDS if name not in ("sums", "shared", "follows")]
 
 
 def summing(settings):
-    """Return an engine of these settings that sums, and refines nothing."""
     return Engine.of_phase(WarmUp(settings, Counters(), refines=False))
 
 
 def fed(learner, documents, start=0, stop=None, size=None):
-    """Return the engine after documents in batches of a size, or in one."""
     stop = len(documents) if stop is None else stop
     for first in range(start, stop, size or max(stop - start, 1)):
         learner.add(documents.rows(first, min(first + size, stop) if size else stop))
@@ -132,7 +130,6 @@ def copied(state):
 
 
 def resumed(learner):
-    """Return another engine of its state, as from a file."""
     return Engine.from_state(*copied(learner.state()))
 
 
@@ -164,7 +161,6 @@ def assert_same_model(one, other):
 
 
 def error(truth, model):
-    """Return the mean error of the topics of a model, or of an engine's."""
     model = model.snapshot() if isinstance(model, Engine) else model
     return matched_l1_error(truth.components, model.components).mean
 

@@ -24,7 +24,6 @@ def documents():
 
 
 def learned(documents, *ends, settings=SETTINGS):
-    """Return an engine that has learned documents in batches that end here."""
     engine = Engine(settings)
     for start, end in zip((0, *ends), (*ends, N), strict=True):
         engine.add(documents.rows(start, end))

@@ -61,7 +61,6 @@ def check_resume(name, cut, *cuts):
 
 
 def long_if_turning(names):
-    """Leave kinds that make challengers to the long tests."""
     return [pytest.param(n, marks=pytest.mark.long) if "turning" in n else n for n in names]
 
 

@@ -167,7 +167,6 @@ def test_documents_in_memory_are_one_interval_and_a_stream_continues_from_it():
 
 
 def counted(bins, starts):
-    """Count documents of these starts, with a state in between, and return the bins."""
     middle = len(starts) // 3
     for part in (starts[:middle], starts[middle:]):
         bins.add(DocumentBatch.from_matrix(np.full((len(part), 1), 3)).dated(np.asarray(part)))

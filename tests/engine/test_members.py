@@ -34,7 +34,6 @@ def member(documents=None):
 
 
 def joined(engines):
-    """Return the first engine, merged with all others."""
     first, *others = engines
     for other in others:
         first.merge(other)

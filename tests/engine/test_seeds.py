@@ -43,7 +43,6 @@ def seeds(truth):
 
 
 def check_seeded(model, truth, seeds):
-    """Check that the first topics are the named ones, and have their words in the first ten."""
     assert model.names == [seed.name for seed in seeds] + [None] * (12 - len(seeds))
     apart = hellinger(model.components, truth)
     assert tuple(apart[: len(SEEDED)].argmin(axis=1)) == SEEDED

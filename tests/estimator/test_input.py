@@ -25,7 +25,6 @@ __all__ = ["X", "fitted", "planted"]
 
 
 def in_halves(rows):
-    """Return a matrix that has each count as two halves of the same entry."""
     X = sp.csr_array(rows)
     halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
     return sp.csr_matrix(halves, shape=X.shape)
@@ -208,7 +207,6 @@ def test_words_that_are_given_survive_a_pickle():
 
 
 def by_hyphens(text):
-    """Words of a text; none may hold ``bad``."""
     if "bad" in text:
         raise ValueError(text)
     return text.replace("-", " ").split()

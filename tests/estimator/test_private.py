@@ -53,7 +53,6 @@ def private(**changes):
 
 @pytest.fixture
 def seeded(monkeypatch):
-    """Noise that can be drawn again: equal fits give equal topics."""
     monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(1)))
 
 

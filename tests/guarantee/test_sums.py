@@ -53,7 +53,6 @@ BLANK = {
 
 
 def joined(documents):
-    """Return the contributions of documents as a statistic returns them."""
     found = {}
     for name in BLANK:
         values = np.concatenate([d[name][1] for d in documents])
@@ -216,7 +215,6 @@ clip = clip_factors
 
 
 def worst():
-    """Return how far the worst of some neighbours are apart."""
     rng, rest = np.random.default_rng(2), [document(np.random.default_rng(k)) for k in range(3)]
     streams = [at_all_bounds(), *(document(rng, scale) for scale in (0.1, 1.0, 50.0))]
     found = [apart([one, *rest], [BLANK, *rest], mechanism()) for one in streams]

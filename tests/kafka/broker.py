@@ -106,7 +106,6 @@ class Broker:
         self._format()
 
     def start(self):
-        """Start, and wait until it answers."""
         with (self.folder / "broker.log").open("ab") as output:
             # In a session of its own, so that Ctrl-C leaves it to who started it to end it.
             command = [*self._main("kafka.Kafka"), str(self.folder / "server.properties")]

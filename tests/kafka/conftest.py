@@ -9,7 +9,6 @@ from streamlda_connectors.kafka import DeadLetters, KafkaSource
 
 @pytest.fixture
 def opened():
-    """Open a source or a sink of a kind on a topic."""
     with ExitStack() as stack:
 
         def opened(kind, topics, topic, **options):
@@ -21,8 +20,6 @@ def opened():
 
 @pytest.fixture
 def source_of(opened):
-    """Open a source, of text unless another format is named."""
-
     def source_of(topics, topic, **options):
         return opened(KafkaSource, topics, topic, **{"format": "text", **options})
 

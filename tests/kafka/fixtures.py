@@ -75,7 +75,6 @@ def broker(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def topics(broker):
-    """Topics on it."""
     from tests.kafka.topics import Topics
 
     with closing(Topics(broker.bootstrap)) as topics:
@@ -84,5 +83,4 @@ def topics(broker):
 
 @pytest.fixture
 def topic():
-    """Return a name that no other topic has."""
     return f"streamlda-test-{uuid.uuid4().hex[:12]}"

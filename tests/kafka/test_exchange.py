@@ -26,7 +26,6 @@ def exchange_of(opened, topics, topic, output):
 
 
 def make_answers(received):
-    """Answer each document by its text and location."""
     batch, keys = received
     rows = zip(batch.texts, batch.locations, keys, strict=True)
     return [
@@ -42,7 +41,6 @@ def n_used(batch):
 
 
 def poll(exchange, n_records):
-    """Poll until N records came; return what came."""
     found = []
 
     def came():
@@ -55,7 +53,6 @@ def poll(exchange, n_records):
 
 
 def exchanged(exchange, n_records):
-    """Answer N records."""
     n = 0
     while n < n_records:
         (received,) = poll(exchange, 1)

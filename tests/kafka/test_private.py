@@ -23,8 +23,6 @@ WINDOW, BEFORE = 400, 100
 
 @pytest.fixture
 def open_run(topics, topic, tmp_path):
-    """Open a run with one ledger, and its source where it continues."""
-
     @contextmanager
     def open_run(folder="run", **flags):
         given = private_settings(tmp_path, "", **{"snapshots.every": WINDOW, "kafka.topic": topic})
@@ -53,7 +51,6 @@ def open_run(topics, topic, tmp_path):
 
 
 def release(run, source, most=1000):
-    """Read to the end of the stage, and release it."""
     while run.pipeline.due:
         run.pipeline.add(source.poll(min(run.pipeline.due, most), 0.2))
     run.pipeline.release()

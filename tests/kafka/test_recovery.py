@@ -21,8 +21,6 @@ from tests.kafka.topics import SECONDS, read, wait_until
 
 
 class Relay:
-    """Passes connections on to an address."""
-
     def __init__(self, target, *, port=0):
         self._target = target.split(":")
         self._server = socket.create_server(("127.0.0.1", port))
@@ -193,7 +191,6 @@ def opened_in_time(make):
 
 
 def refusal_by(source):
-    """Return the error of a poll, or nothing."""
     try:
         source.poll(100, 0.5)
     except SourceError as error:

@@ -87,7 +87,6 @@ class SchemaRegistry(AnsweringServer):
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def register(self, schema):
-        """Keep a schema; return its id."""
         kept = {key: schema[key] for key in ("schema", "schemaType", "references") if key in schema}
         if kept not in self.schemas:
             self.schemas.append(kept)

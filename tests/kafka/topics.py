@@ -66,7 +66,6 @@ class Topics:
         producer.close(timeout=60)
 
     def transact(self, topic, *values, end="commit"):
-        """Append values in one transaction, which is committed or aborted."""
         with self.transaction(topic, *values, end=end):
             pass
 
@@ -95,7 +94,6 @@ class Topics:
         return [row for part in parts for row in rows[part]]
 
     def remove(self, topic):
-        """Delete a topic, and wait until it is gone."""
         # One that looks for the topic once more makes it again.
         for producer in self._producers.values():
             producer.close(timeout=60)

@@ -13,8 +13,6 @@ M, K = 6, 11
 
 
 class Batch:
-    """Documents, and arrays of the shapes that kernels take with them."""
-
     def __init__(self, seed, n_documents, n_words):
         rng = np.random.default_rng(seed)
         documents = [rng.integers(0, n_words, n).tolist() for n in rng.integers(0, 60, n_documents)]
@@ -53,7 +51,6 @@ def entries_by_word(b):
 
 
 def called(kernel, *inputs, out):
-    """Return the outputs of a kernel."""
     with np.errstate(over="ignore"):
         kernel(*inputs, *out)
     return out

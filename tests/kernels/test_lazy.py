@@ -74,7 +74,6 @@ def test_a_first_fit_needs_a_few_kernels(tmp_path):
 
 
 def at_a_terminal(program, **settings):
-    """Return what a process prints to a terminal on standard error."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"NUMBA_DISABLE_JIT": "0"} | settings
     done = subprocess.run([sys.executable, "-c", program], env=environment, stderr=theirs)

@@ -21,7 +21,6 @@ from tests.service.planted import model, shifted, topics
 
 
 def fitted(planted, n_components, documents, seed):
-    """Return the model of planted documents, in batches of 1000."""
     engine = summing(EngineSettings(n_components=n_components, n_features=300, seed=seed))
     for _ in range(documents // 1000):
         engine.add(planted.documents(1000))
@@ -65,7 +64,6 @@ def test_diagnostics_of_other_versions_are_read_as_far_as_they_go():
 
 
 def copies(table, **more):
-    """Return the topics of a table that are marked as copies of others."""
     return [k for k, marks in enumerate(junk_topics(model(table, **more))) if "copy" in marks]
 
 

@@ -26,7 +26,6 @@ OF_ONE = dict.fromkeys(("n_components", "n_features", "places", "vocabulary_docu
 
 
 def counted(table, names=WORDS, documents=10, **more):
-    """Return the model of tokens by topic and word."""
     table = np.asarray(table, dtype=float)
     tokens = int(table.sum())
     return TopicModel(

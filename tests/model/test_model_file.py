@@ -47,7 +47,6 @@ def make_model(**changes):
 
 
 def measured():
-    """Return a model with all that a fit may measure."""
     return make_model(
         prevalence=np.array([0.1, 0.9]),
         interval=Interval(documents=3, tokens=30, prevalence=(0.25, 0.75), start=DAY, end=DAY),

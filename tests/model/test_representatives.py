@@ -17,7 +17,6 @@ MODEL = TopicModel(components=TOPICS, alpha=np.full(2, 0.5), background=TOPICS.m
 
 
 def corpus(n, seed=0):
-    """Return documents of 0 to 9 tokens."""
     rng = np.random.default_rng(seed)
     theta = rng.dirichlet([0.5, 0.5], n)
     rows = [rng.multinomial(rng.integers(10), mixture @ TOPICS) for mixture in theta]

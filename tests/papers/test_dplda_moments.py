@@ -77,7 +77,6 @@ SENSITIVITIES = {"pairs": (pairs_l1, pairs_l2), "triples": (triples_l1, triples_
 
 
 def norms_of(differences):
-    """Return l1 and Frobenius norms of one difference a row, each shape (n,)."""
     rows = differences.reshape(len(differences), -1)
     return np.abs(rows).sum(axis=1), np.linalg.norm(rows, axis=1)
 
@@ -122,7 +121,6 @@ OTHERS = {"one word": [[2] * 3, [2] * 4], "two": [[2] * 3, [3] * 3], "same": [[0
 
 
 def moved_by(one, other, others, alpha_0, d=4):
-    """Return the l1 and Frobenius norms of the changes of M2 and of M3."""
     here, there = (LDAMoments(batch_of([first, *others], d), alpha_0) for first in (one, other))
     changes = here.pairs() - there.pairs(), here.triples() - there.triples()
     return {

@@ -38,7 +38,6 @@ STATUSES = {LedgerError: REFUSED, OSError: CANNOT_WRITE}
 
 
 def write_draw(folder, *values):
-    """Write down a draw of noise, on the disk."""
     with (folder / "draws").open("a") as draws:
         print(*values, file=draws, flush=True)
         os.fsync(draws.fileno())
@@ -51,7 +50,6 @@ def read_draws(folder):
 
 
 def release(folder, ledger):
-    """Make one release of the next ten documents; the last ones are refused."""
     last = ledger.last_release
     start = 0 if last is None else last.cohort.documents[0].stop
     if last is not None:
@@ -68,7 +66,6 @@ def release(folder, ledger):
 
 
 def work(folder, releases, on_step=None):
-    """End what a crash cut short, then make releases."""
     with Ledger.open(folder / "ledger", TERMS, create=True, on_step=on_step) as ledger:
         ledger.recover()
         for _ in range(releases):

@@ -10,7 +10,6 @@ def zeros(blocks):
 
 
 def full(blocks, sign=1.0, cell=0):
-    """Return a contribution at the clip norm of every block, each in one cell."""
     document = zeros(blocks)
     for block in blocks:
         least = 1.0 if block.nonnegative else sign

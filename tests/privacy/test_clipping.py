@@ -22,7 +22,6 @@ def test_edges_fall_by_the_root_of_2_from_the_largest_norm():
 
 
 def histogram_of(norms):
-    """Return counts of norms in the bins of the largest norm 1."""
     bins = np.minimum(np.searchsorted(EDGES, norms), N_BINS - 1)
     return np.bincount(bins, minlength=N_BINS).astype(float)
 

@@ -46,7 +46,6 @@ def proposal(blocks, offset, block, *, negative=False):
 
 
 def exact_threshold(blocks, offset, sigma):
-    """Return 2^63 p, to 50 digits."""
     with localcontext() as context:
         context.prec = 80
         y = Decimal(blocks * math.ceil(sigma) + offset)
@@ -98,7 +97,6 @@ def test_doubles_know_the_threshold_within_half_the_margin(sigma):
 
 
 def bisect(accepts):
-    """Return the first number below 2^63 that is not accepted."""
     low, high = 0, 2**63
     while low < high:
         middle = (low + high) // 2

@@ -22,13 +22,11 @@ DEFAULT = BufferedToeplitz()
 
 
 def coefficients(strategy, n):
-    """Return the first n entries of a column of C, by their definition."""
     powers = (1 - strategy.gaps)[:, None] ** np.arange(n - 1)
     return np.concatenate([[1.0], np.array(strategy.weights) @ powers])
 
 
 def matrices(strategy):
-    """Return C, and B = A C^-1, of all rounds up to the horizon."""
     n = strategy.horizon
     c = linalg.toeplitz(coefficients(strategy, n), np.zeros(n))
     return c, linalg.solve_triangular(c.T, np.tri(n).T).T
@@ -127,7 +125,6 @@ document = functools.partial(full, BLOCKS)
 
 
 def put(stream, t, contribution):
-    """Return the stream with one more document in round t."""
     changed = list(stream)
     changed[t] = {name: changed[t][name] + contribution[name] for name in contribution}
     return changed

@@ -22,7 +22,6 @@ OTHER = FingerprintKey(bytes(32))
 
 
 def in_files(sizes):
-    """Return the records of files, given as numbers of records, one after the other."""
     return [(f"f{i}", n) for i, size in enumerate(sizes) for n in range(1, size + 1)]
 
 

@@ -45,7 +45,6 @@ def make(z=4.0, delta=1e-6, d0=5, relation="zero-out"):
 
 
 def one(made):
-    """Return the weight 1 in steps of the grid."""
     steps = 1 / made.step
     assert steps == int(steps)
     return int(steps)
@@ -73,7 +72,6 @@ def votes(documents, **options):
 
 
 def check_neighbours(common, first, second, relation, d0):
-    """Check all that the privacy argument says of a pair of neighbours."""
     made = make(d0=d0, relation=relation)
     unit = one(made) ** 2
     bound = unit if relation == "zero-out" else 2 * unit

@@ -84,7 +84,6 @@ class Evidence:
                 self.noise[of] = squares + float(seen @ seen), n + len(seen)
 
     def verdict(self):
-        """Weigh all of it."""
         return Verdict(
             self.claim,
             {name: self._of_canary(j) for j, name in enumerate(self.canaries)},
@@ -148,8 +147,6 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Evidence about all canaries."""
-
     claim: float
     findings: dict[str, Finding]
     told: int

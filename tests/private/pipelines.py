@@ -50,8 +50,6 @@ class Canary:
 
 @dataclass(frozen=True)
 class Run:
-    """Publications of a run."""
-
     releases: list[Release]
     published: object
 
@@ -72,7 +70,6 @@ def _stored(path, words):
 
 
 def kept_words(arrays):
-    """Return the words of a release of words."""
     return arrays["words"].tobytes().decode("utf-8").split("\n")
 
 
@@ -137,7 +134,6 @@ class Scene:
     taken_up: bool = False  # Whether runs end behind each release, and the command resumes them.
 
     def records(self, present):
-        """Return the texts with the canaries of these numbers."""
         texts = list(self.texts)
         for number, canary in enumerate(self.canaries):
             for slot in canary.slots:
@@ -163,7 +159,6 @@ class Scene:
 
     @cached_property
     def words(self):
-        """All words of the stream."""
         texts = [*self.texts, *(f"{c.text} {c.other}" for c in self.canaries)]
         return sorted({word for text in texts for word in text.split()})
 
@@ -174,7 +169,6 @@ class Scene:
         return BufferedToeplitz(*none, horizon=self.flags.get("snapshots.most"))
 
     def settings(self, folder):
-        """Return the settings of a run in a folder."""
         flags = {
             "source.files": [str(folder / ("records.jsonl" if self.users else "records.txt"))],
             "source.user_field": "user" if self.users else None,
@@ -199,7 +193,6 @@ class Scene:
         return load_settings(environment={}, flags=given, command="fit")
 
     def shows_a_lone_word(self, run):
-        """Return whether a run lets a word out that one record has."""
         in_records = Counter(word for text in self.texts for word in set(text.split()))
         shown = {w for r in run.releases if r.stage == WORDS for w in kept_words(r.arrays)}
         return any(in_records[word] == 1 for word in shown)

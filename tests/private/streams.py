@@ -203,7 +203,6 @@ def stage_of(statistics, settings, slots):
 
 
 def filled(stage, documents, users=None, d=D, cuts=()):
-    """Fill a stage with documents, in batches cut at `cuts`."""
     batch = batch_of_counts(documents, d)
     for start, stop in itertools.pairwise([0, *sorted(cuts), len(documents)]):
         stage.add(batch.rows(start, stop), users if users is None else users[start:stop])
@@ -231,8 +230,6 @@ def check_noise(stage, config):
 
 
 class Recorder(ReleaseManager):
-    """Keeps what was released: stage, arrays, standard deviations."""
-
     def __init__(self, *args):
         super().__init__(*args)
         self.released = []
@@ -279,7 +276,6 @@ class Run:
             self.snapshots.append(self.learner.last)
 
     def save(self, *, and_restore):
-        """Save the learner's state, and continue from it or not."""
         arrays, values = self.learner.state()
         if and_restore:
             old = self.learner
@@ -289,7 +285,6 @@ class Run:
 
 
 def run(config, batch, users=None, seed=1, cuts=(), first_slot=0):
-    """Feed a batch cut at `cuts`, making all releases on the way."""
     own = Run(config, seed, first_slot)
     for start, stop in itertools.pairwise([0, *sorted(cuts), batch.n_documents]):
         own.add(batch, users, start, stop)

@@ -60,7 +60,6 @@ class Stream:
         return Stream(counts, tuple(slots))
 
     def fill(self, settings, script=(), stop=None):
-        """Return a run over the stream, up to a slot."""
         users = [f"user {i}" for i in range(len(self.counts))]
         for slot in self.slots:
             users[slot] = "canary"
@@ -69,7 +68,6 @@ class Stream:
 
 
 def documents(n=N, d=D):
-    """Return planted documents of some twenty words."""
     counts = PlantedLDA(2, d, mean_length=20, seed=1).documents(n).to_csr().toarray()
     return Stream(counts.astype(np.float64))
 

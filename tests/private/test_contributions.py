@@ -51,7 +51,6 @@ def dense(documents, d, order, W=None):
 
 
 def arrays_of(statistic, documents, d):
-    """Return by block an array of each document."""
     view, found = View(batch_of(documents, d)), {}
     contributions = statistic.contributions(view)
     for block in statistic.blocks():

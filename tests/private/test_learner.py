@@ -33,7 +33,6 @@ user_settings = partial(config_of, per_user=2, snapshots=2, delta=1e-2, epsilon=
 
 
 def planted(n, seed=0):
-    """Documents of two topics over halves of the words."""
     rng = np.random.default_rng(seed)
     topics = np.full((2, D), 0.02)
     topics[0, : D // 2] = topics[1, D // 2 :] = 1.02

@@ -156,7 +156,6 @@ def scene_of(route, folder, monkeypatch, *, of_each_word=False):
 
 
 def public_model_beside(folder):
-    """Write a model of both topics, and return its path."""
     components = np.array([[1.0, *[0.0] * 7], [0.0, *[1 / 7] * 7]])
     frequencies = np.full(len(WORDS), 1 / len(WORDS))
     words = Vocabulary.given(WORDS)

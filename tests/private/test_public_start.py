@@ -87,8 +87,6 @@ def start_of(model, n_components=K):
 
 
 class PublicRun(Run):
-    """A run of a learner that begins with a public model."""
-
     def __init__(self, config, start, script=()):
         super().__init__(replace(config, public_model=None), script=script)
         self.learner = PrivateLearner(config, public=start)

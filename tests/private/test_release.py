@@ -71,7 +71,6 @@ def learner_of(settings, releaser, **values):
 
 
 def blank_run(settings, slots, noise=None):
-    """What was released of blanks: noise, and nothing else."""
     recorder = Recorder(noise)
     feed(learner_of(settings, recorder), DocumentBatch.from_matrix(np.zeros((slots, D))))
     return recorder.released
@@ -105,7 +104,6 @@ def test_released_noise_is_as_large_as_it_says(changes):
 
 
 def independent(a, b):
-    """Whether two samples of equal length are uncorrelated, entry by entry."""
     return bool(stats.pearsonr(a.ravel(), b.ravel()).pvalue > ALARM)
 
 
@@ -177,8 +175,6 @@ def test_price_is_on_the_disk_before_noise_is_drawn_and_sums_are_stored(folder):
 
 
 class BrokenOff(ReleaseManager):
-    """Breaks off when noise was drawn."""
-
     def release(self, *args, **values):
         super().release(*args, **values)
         raise OSError

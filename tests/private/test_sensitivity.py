@@ -30,7 +30,6 @@ from tests.private.streams import (
 
 
 def moved(kind, relation, *streams, bound=0.3, per_user=None, **options):
-    """How far two streams are apart, over what the mechanism says at most."""
     config = settings_of(relation, per_user)
     return apart(lambda: statistics_of(kind, bound), config, streams, **options)
 
@@ -173,7 +172,6 @@ def test_released_values_are_whole_steps_of_one_public_grid(kind):
 
 
 def alike(kind):
-    """Return whether documents contribute the same bits beside others, and in another order."""
     documents, same = [*POOL.values(), {0: 1, 2: 2**31 - 2}, {0: 1, 1: 2, 3: 3}], True
     for statistic in statistics_of(kind, 0.3):
         whole = pieces_of(statistic, documents)

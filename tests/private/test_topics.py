@@ -65,7 +65,6 @@ def topics_of(view, stddev=0.0, *, alpha_0=1.0, seed=0):
 
 
 def error(found, truth):
-    """The mean total variation distance of the best matching."""
     return matched_l1_error(truth, found).mean / 2
 
 

@@ -77,7 +77,6 @@ def imports_and_docstrings(source):
 
 
 def imports(source, path):
-    """Yield the full name of all that is imported, wherever in the module."""
     for node in imports_and_docstrings(source)[0]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

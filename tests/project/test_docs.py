@@ -77,7 +77,6 @@ def test_links_lead_somewhere(page):
 
 
 def anchor_of(title):
-    """Return what a heading is called in links, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 

@@ -27,7 +27,6 @@ OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONP
 
 
 def locked_requirements(lock=LOCK):
-    """Return the entries of a lock, each with its hashes."""
     return [entry for entry in re.split(r"\n(?=\S)", lock.strip()) if not entry.startswith("#")]
 
 

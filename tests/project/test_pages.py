@@ -59,7 +59,6 @@ def texts():
 
 @pytest.fixture
 def folder(tmp_path, texts):
-    """A folder with the files that pages name."""
     parts = {
         "articles": texts,
         "held-out": texts[::5],
@@ -137,7 +136,6 @@ def check_settings(text, folder):
 
 
 def check_exists(line):
-    """Check that a command of streamlda, and each of its options, exists."""
     name, *rest = line.split()[1:]
     command = group.get_command(click.Context(group), name)
     assert command is not None, line

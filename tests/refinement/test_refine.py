@@ -16,7 +16,6 @@ K, V = 4, 60
 
 @pytest.fixture(scope="module")
 def planted():
-    """Return 350 short documents, and a spectral model of them."""
     corpus = PlantedLDA(K, V, alpha_0=0.5, mean_length=6, topic_concentration=0.1, seed=3)
     documents = corpus.documents(500)
     documents = documents.where(documents.usable).rows(0, 350)

@@ -28,7 +28,6 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def model(corpus):
-    """Return the spectral start, of documents of its own."""
     settings = EngineSettings(n_components=K, n_features=V, warmup_documents=200, refine=False)
     engine = Engine(settings)
     corpus.seek(0)

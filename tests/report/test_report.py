@@ -34,8 +34,6 @@ HOSTILE = [*browser.HOSTILE, "</script>", '"x"']
 
 
 class Page(HTMLParser):
-    """The text of a page by the section it is in, and all its tags."""
-
     def __init__(self, html):
         super().__init__()
         self.text, self.tags, self.attributes = {"": ""}, [], []

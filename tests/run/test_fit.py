@@ -80,7 +80,6 @@ def test_no_output_replaces_what_is_read_or_what_a_new_ledger_will_have(
 
 
 def cut_short(settings, polls=3):
-    """Fit, and stop after some polls."""
     left = iter([False] * polls)
     return fit(settings, should_stop=lambda: next(left, True))
 

@@ -97,7 +97,6 @@ UPPER = [word.upper() for word in sorted(set(" ".join(TEXTS).split()))]
 
 
 def alike(distinct, n):
-    """Return texts, of which there are few different ones."""
     rng, words = random.Random(distinct), ["apple", "bread", "cheese", "dough", "eggs", "flour"]
     few = [" ".join(rng.choices(words[:3] if i % 2 else words[3:], k=8)) for i in range(distinct)]
     return rng.choices(few, k=n)
@@ -133,7 +132,6 @@ def stored(name, data):
 
 
 def in_folder(folder, documents):
-    """Write a file a document, in two lines each."""
     folder.mkdir(exist_ok=True)
     for number, text in enumerate(documents):
         words = text.split()

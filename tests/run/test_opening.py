@@ -44,7 +44,6 @@ KINDS = {
 
 
 def run_settings(kind, folder, flags=None):
-    """Return the settings of a daemon with a vocabulary of this kind."""
     folder.mkdir(exist_ok=True)
     more = {**(SMALL if kind != "private" else {}), **KINDS[kind], "source.stream": "s"}
     if kind == "given":
@@ -59,7 +58,6 @@ def run_settings(kind, folder, flags=None):
 
 
 def new_pipeline(kind, folder, flags=None):
-    """Return the pipeline of a run that begins."""
     return open_pipeline(run_settings(kind, folder, flags)).pipeline
 
 

@@ -41,7 +41,6 @@ def cluster_of(workers, **options):
 
 
 def learner_of_all_words(documents):
-    """Return what learns all words of planted documents from so many of them."""
     limits = {"min_document_frequency": 1, "max_document_frequency": 1.0}
     analyzer = TextAnalyzer(token_pattern=r"w\d+")
     return VocabularyLearner(documents=documents, analyzer=analyzer, **limits)
@@ -82,6 +81,5 @@ def documents():
 
 @pytest.fixture(scope="session")
 def cut(documents):
-    """Partitions of unequal size."""
     ends = [0, 700, 701, 1500, 2600, 2600, 3333, 4100, 5000]
     return [documents.rows(a, b) for a, b in itertools.pairwise(ends)]

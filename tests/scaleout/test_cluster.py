@@ -29,7 +29,6 @@ pytestmark = pytest.mark.long
 
 @contextlib.contextmanager
 def program(name, *arguments, **options):
-    """Run a program of Dask in a process of its own, and end it."""
     command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *arguments]
     command += ["--host", "127.0.0.1", "--no-dashboard"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -54,7 +53,6 @@ def worker_of(address, **options):
 
 @pytest.fixture
 def scheduler():
-    """The address of a scheduler without workers."""
     with cluster_of(0) as started:
         yield started.scheduler_address
 

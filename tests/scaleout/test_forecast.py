@@ -64,7 +64,6 @@ def files(tmp_path_factory):
 
 
 def tasks_of(dask_scheduler):
-    """Return how many tasks of each kind came to a result."""
     prefixes = dask_scheduler.task_prefixes.items()
     return {n.removeprefix("streamlda-"): found.state_counts["memory"] for n, found in prefixes}
 

@@ -52,7 +52,6 @@ def ended(folder, fit):
 
 
 def releases(folder):
-    """Return the bytes of each release that was paid, by its name."""
     return {path.name: path.read_bytes() for path in folder.glob("L.releases/*")}
 
 

@@ -39,7 +39,6 @@ def topic_settings(folder, bootstrap, topic, **more):
 
 
 def ending(n_records, snapshots=1):
-    """Return settings with which a daemon ends by itself behind N records."""
     every, rest = divmod(n_records, snapshots)
     assert rest == 0, "snapshots must share the records evenly"
     return {
@@ -59,7 +58,6 @@ def answer_of(port, path):
 
 
 def not_ready(port):
-    """Return why a daemon is not ready; empty if it is."""
     try:
         return answer_of(port, "/readyz")["reason"]
     except urllib.error.HTTPError as refused:

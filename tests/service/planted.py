@@ -11,18 +11,15 @@ from streamlda.text.vocabulary import Vocabulary
 
 
 def outcomes(**records):
-    """Return how many records came to what."""
     return dict.fromkeys(OUTCOMES, 0) | records
 
 
 def budget(spent, left, total, delta):
-    """Return a privacy budget as the status takes it."""
     names = ("epsilon_spent", "epsilon_left", "epsilon_total", "delta")
     return dict(zip(names, (spent, left, total, delta), strict=True))
 
 
 def topics(n_components=4, n_features=60, *, seed=1, concentration=0.1):
-    """Return distributions of words, drawn independently."""
     draw = np.random.default_rng(seed)
     return draw.dirichlet(np.full(n_features, concentration), n_components)
 

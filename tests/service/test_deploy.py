@@ -45,7 +45,6 @@ BOARD = json.loads(read("grafana/dashboard.json"))
 
 
 def expressions():
-    """Return every expression, with a name for it."""
     found = {rule["alert"]: rule["expr"] for rule in ALERTS}
     for panel in BOARD["panels"]:
         for target in panel["targets"]:
@@ -90,7 +89,6 @@ def test_what_rules_and_dashboard_ask_for_is_exported(status):
 
 
 def shipped():
-    """Return the settings that are shipped, as the daemon takes them."""
     return load_settings(DEPLOY / "streamlda.toml", environment={}, flags={})
 
 

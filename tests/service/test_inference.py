@@ -28,7 +28,6 @@ POISON = 50
 
 
 def inferring(model, topics, topic, *more):
-    """Start ``streamlda infer`` from a topic to a topic."""
     flags = ["--kafka-bootstrap", topics.bootstrap, "--kafka-topic", topic]
     flags += ["--output-topic", f"{topic}-out", "--set", "log.format=json"]
     flags += ["--set", "log.level=debug"]
@@ -65,7 +64,6 @@ class Feed(threading.Thread):
         self.join()
 
     def places(self):
-        """Return the documents by partition and offset; None is poison."""
         each = enumerate(self.sent)
         return {(number, at): text for number, sent in each for at, text in enumerate(sent)}
 

@@ -93,8 +93,6 @@ class TaskQueue(deque):
 
 
 class CountingSource:
-    """Source of numbered records, whose next poll may fail."""
-
     def __init__(self, at, fault, letters):
         self.at, self.paused, self._fault, self._letters = at, False, fault, letters
 
@@ -135,8 +133,6 @@ class CountingSource:
 
 
 class NumberLearner(Learner):
-    """Learner of the numbers of documents, in order."""
-
     def __init__(self, numbers=()):
         self.numbers = [*numbers]
 
@@ -249,7 +245,6 @@ class SteppedDaemon:
         return error
 
     def actions(self):
-        """Return the actions that are possible now."""
         if self.daemon.code is not None:
             return []
         lanes, found = self.steps.lanes, ["turn", "tick"]

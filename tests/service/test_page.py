@@ -31,8 +31,6 @@ def snapshots(tmp_path):
 
 
 class DaemonPage(Visit):
-    """The page of a daemon, by what its reader looks for."""
-
     def card(self, title):
         return self.page.get_by_role("article", name=title, exact=True)
 

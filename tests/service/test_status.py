@@ -45,7 +45,6 @@ def samples(status):
 
 
 def labelled(status, name):
-    """Return the values of a metric by its label."""
     found = samples(status).items()
     return {labels[0][1]: value for (each, *labels), value in found if each == name}
 
@@ -188,7 +187,6 @@ def test_lag_in_seconds_is_the_largest_age_where_records_wait_and_none_if_one_is
 
 
 def shares(status):
-    """Return the prevalence of topics: what it is of and number to share."""
     found = [(key, value) for key, value in samples(status).items() if key[0] == "topic_prevalence"]
     return {tuple(label for _, label in key[1:]): value for key, value in found}
 

@@ -56,7 +56,6 @@ def added(parts):
 
 
 def spent(sites):
-    """Return how many shares each site has paid for."""
     return {name: site.ledger.generation for name, site in sites.sites.items()}
 
 
@@ -72,20 +71,16 @@ def signed(sites, share, **changes):
 
 
 def moved(share, by):
-    """Return the arrays of a share with a number added to all."""
     return {name: values + np.uint64(by) for name, values in share.arrays.items()}
 
 
 class Sites:
-    """All sites of a config, each with a ledger and documents of its own."""
-
     def __init__(self, config, keys, folder, noise=None):
         self.config, self.keys, self.folder, self.noise = config, keys, folder, noise
         self.opened = ExitStack()
 
     @classmethod
     def of(cls, n, folder, noise=None, weights=None, colluders=0, **changes):
-        """Return n sites of a config with these settings."""
         keys = keys_of(n)
         return cls(config_of(keys, settings_of(**changes), weights, colluders), keys, folder, noise)
 

@@ -41,7 +41,6 @@ def documents(at_work):
 
 
 def raw_sums(sites, name, this, batch):
-    """Return what a site sums before noise and mask."""
     accumulator = sites.sites[name].begin(this)
     accumulator.add(batch)
     return accumulator.sums()
@@ -179,8 +178,6 @@ def test_attempts_of_a_round_are_capped_and_need_every_site(at_work, this):
 
 
 class Broken(SecureNoise):
-    """A process that dies as it draws."""
-
     __slots__ = ()
 
     def discrete_gaussian(self, sigma, shape=()):

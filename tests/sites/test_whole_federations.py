@@ -30,11 +30,9 @@ class Federation(Scene):
         return Vocabulary.given(WORDS)
 
     def prepared(self, folder):
-        """Return the settings of the learner that is like all sites together."""
         return _config(self.flags).run_settings
 
     def perform(self, present, folder):
-        """Make all rounds, with the canaries of these numbers."""
         folder.mkdir()
         texts, releases = self.records(present), []
         with Sites.of(N_SITES, folder, **self.flags) as sites:
@@ -74,7 +72,6 @@ class Federation(Scene):
         return sums, None if learner.last is None else _published(learner.last.topics)
 
     def batch(self, texts):
-        """Return records as counts."""
         return self.vocabulary.encode(texts).batch
 
 

@@ -40,14 +40,12 @@ def answer(solver, tensor):
 
 
 def drive(solver, tensor):
-    """Answer until the solver is finished."""
     while not solver.finished:
         answer(solver, tensor)
     return solver.components()
 
 
 def state_bytes(solver):
-    """Return all that a solver holds as something that can be compared."""
     held = vars(solver).items()
     return {name: a.tobytes() if isinstance(a, np.ndarray) else a for name, a in held}
 

@@ -23,7 +23,6 @@ def folder(tmp_path):
 
 
 def published(folder, *tables):
-    """Publish topics under 1, 2, ... in a folder."""
     made = Snapshots(folder)
     for number, table in enumerate(tables, 1):
         made.publish(number, model(table))

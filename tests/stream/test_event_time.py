@@ -131,7 +131,6 @@ def test_a_form_that_is_named_is_read_and_no_other():
 
 
 def beginning(time, unit):
-    """Return the beginning of the unit that a time lies in."""
     day = time.replace(hour=0, minute=0, second=0, microsecond=0)
     return {
         "hour": day.replace(hour=time.hour),

@@ -167,7 +167,6 @@ def test_paths_without_files_or_with_one_twice_are_refused(path, message, tmp_pa
 
 @contextmanager
 def without_rights():
-    """Whoever may read everything, may not for a while."""
     if os.geteuid() != 0:
         yield
         return

@@ -126,7 +126,6 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
 
 
 def restored(before, words):
-    """Return a pipeline that continues from what a checkpoint keeps."""
     after = Pipeline(words, engine, time_bins="day")
     values = json.loads(json.dumps(before.values()))
     learner = Engine.from_state(*before.learner.state())

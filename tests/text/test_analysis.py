@@ -53,7 +53,6 @@ def test_analyzer_is_equal_hashed_and_stored_by_content():
 
 
 def read(found):
-    """Return the counts of each word."""
     return dict(zip(found.list_words(), found.counts.tolist(), strict=True))
 
 

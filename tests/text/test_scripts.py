@@ -29,7 +29,6 @@ POINTS = {*range(0x591, 0x5BE), *range(0x5BF, 0x5C8), 0x640, *range(0x64B, 0x653
 
 
 def slow_words(text):
-    """Return the words of a text, character by character."""
     text = [each for each in text if ord(each) not in POINTS]
     words, run = [], []
     for i, each in enumerate([*text, " "]):

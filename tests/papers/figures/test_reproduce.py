@@ -15,7 +15,6 @@ from tests.papers.test_pages import ROOT
 
 
 def small(monkeypatch, name, keep):
-    """Leave these cases of a reproduction alone, with few trials."""
     reproduction = REPRODUCTIONS[name]
     kept = [case for case in reproduction.cases(True, ()) if case.label in keep]
     assert len(kept) == len(keep)

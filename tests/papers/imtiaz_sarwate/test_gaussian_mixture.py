@@ -45,7 +45,6 @@ MEANS, SAMPLES = planted(SIZES)
 
 
 def skew(y, variance):
-    """H of one sample, from its definition."""
     total = np.einsum("a,b,c->abc", y, y, y)
     for e in np.eye(len(y)):
         for vectors in ((y, e, e), (e, y, e), (e, e, y)):

@@ -27,7 +27,6 @@ def network(sizes, scheme="cape", promises=PROMISE, **options):
 
 
 def measured(sites):
-    """Return the standard deviation of what a release of zeros shows, and what it is said to be."""
     released = sites.release([ZEROS] * len(sites.sizes), dict, [BLOCK])
     return float(released.sums["x"].std()), released.stddevs["x"]
 

@@ -34,7 +34,6 @@ PROJECTION = random_projection(D, 4, 3)
 
 
 def planted(sizes):
-    """Return topics, and for each site its documents of three words."""
     rng = np.random.default_rng(0)
     topics = rng.dirichlet(np.full(D, 0.2), size=K)
     topic = rng.choice(K, size=sum(sizes), p=WEIGHTS)

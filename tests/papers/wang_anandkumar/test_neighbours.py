@@ -36,7 +36,6 @@ def tensor_of(*documents, n=1, whitening=None):
 
 
 def moved(here, there, u):
-    """Return how far two tensors' answers lie apart."""
     (first, a), (second, b) = here.apply(u), there.apply(u)
     return float(np.linalg.norm(first - second)), float(abs(a - b)[0])
 

@@ -24,8 +24,6 @@ ENTRIES = Neighbours("entry", magnitude=K)
 
 
 class Recorded:
-    """A tensor that remembers its queries and its true answers."""
-
     def __init__(self, tensor):
         self.tensor, self.queries, self.true = tensor, [], []
 
@@ -37,8 +35,6 @@ class Recorded:
 
 
 class Recording(DeflatedPower):
-    """A power method that remembers the answers it was given."""
-
     def advance(self, images, values):
         self.__dict__.setdefault("given", []).append((images, values))
         super().advance(images, values)

@@ -19,7 +19,6 @@ from tests.spectral.checks import orthonormal
 
 
 def symmetric(d, p, seed):
-    """Return the mean of a Gaussian tensor over all orders of its axes."""
     raw = np.random.default_rng(seed).standard_normal((d,) * p)
     orders = list(permutations(range(p)))
     return sum(raw.transpose(order) for order in orders) / len(orders)
