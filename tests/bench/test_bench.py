@@ -51,19 +51,6 @@ def test_a_quick_run_measures_in_children_and_stores_elsewhere(tmp_path, monkeyp
     assert f"| {planted['l1_error']:.4f} |" in capsys.readouterr().out
 
 
-def test_a_run_that_cannot_be_says_why():
-    for options, message in (
-        (["run", "nothing"], "unknown scenarios: nothing"),
-        (["run", "planted-50-5", "--repeats", "0"], "repeats=0"),
-        (["run", "corpus-text"], "--corpus FILE"),
-        (["run", "corpus-text", "--corpus", "no such file"], "corpus=no such file"),
-        (["run", "compare-kos-20"], "python -m bench compare CORPUS"),
-        (["compare", __file__, "--topics", "0"], "must be at least 1"),
-    ):
-        with pytest.raises(SystemExit, match=message):
-            main(options)
-
-
 def test_every_case_has_a_task_a_label_of_its_own_and_settings_that_can_be_run(capsys):
     for scenario, quick in itertools.product(ALL, (True, False)):
         cases = scenario.cases(quick, ())
@@ -174,19 +161,6 @@ def test_other_private_ways_learn_without_noise_and_not_with_much(inputs):
             ratios[epsilon] = found["perplexity"] / found["unigram_perplexity"]
         assert ratios[None] < least, (name, ratios)
         assert ratios[0.1] > 1.2, (name, ratios)
-
-
-@pytest.mark.parametrize("epsilon", [None, 10.0])
-def test_tasks_pass_over_counts_and_from_text_to_a_model_file(epsilon):
-    settings = variant("private", epsilon)
-    sizes = {"n_components": 5, "n_features": 300, "documents": 2000}
-    found = measured_by("private_pass", {**sizes, **settings})
-    assert found["documents"] == 2000
-    assert 1 <= found["topics"] <= 5
-    # Of 400 documents noise hides all topics once in many runs.
-    sizes = {"n_components": 3, "n_features": 100, "documents": 2000}
-    found = measured_by("private_command", {**sizes, **settings})
-    assert (found["documents"], found["private"]) == (2000, epsilon is not None)
 
 
 def quick(name):

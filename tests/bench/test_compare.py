@@ -14,7 +14,7 @@ from bench import compare, contenders, entrants, tables
 from bench.__main__ import main
 from bench.compare import comparison
 from bench.data import completed, planted_counts, quality
-from bench.entrants import ENTRANTS, NEEDS, ON_TWO, ONE_CORE, missing
+from bench.entrants import ENTRANTS, ON_TWO, ONE_CORE, missing
 from bench.kinds import Case
 from bench.measure import Harness
 from bench.sittings import add_measurements, merged
@@ -59,16 +59,6 @@ def test_no_contender_pays_for_the_imports_of_this_project():
     program = "import sys, bench.tasks; print(*{'numba', 'streamlda.kernels'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("\n", 0), done.stderr
-
-
-def test_a_contender_that_is_not_there_is_named_with_a_remedy(monkeypatch):
-    monkeypatch.setitem(NEEDS, "nobody", ("no_such_module", "pip install no-such-package"))
-    assert missing("nobody").endswith("not installed and not measured: pip install no-such-package")
-    assert missing("gensim") is None
-    monkeypatch.delenv("STREAMLDA_BENCH_MALLET", raising=False)
-    assert missing("mallet").endswith("set STREAMLDA_BENCH_MALLET to the folder of its jars")
-    monkeypatch.setenv("STREAMLDA_BENCH_MALLET", "anywhere")
-    assert missing("mallet") is None
 
 
 def test_documents_of_a_kind_are_made_of_those_of_the_corpus():

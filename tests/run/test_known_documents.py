@@ -288,25 +288,6 @@ def test_files_without_a_known_word_cost_nothing(tmp_path):
         play(tmp_path, [(["a.jsonl"], {"a.jsonl": TEXTS}, flags, wanted)])
 
 
-@pytest.mark.long
-def test_many_files_are_known_again(tmp_path):
-    """Of many small files no more is kept than names and seals; new ones may lie between them."""
-    data = tmp_path / "data"
-    data.mkdir()
-    for number in range(WINDOW):
-        (data / f"{2 * number:04d}.txt").write_text(TEXTS[number], "utf-8")
-    release(tmp_path, data)
-    assert (tmp_path / "ledger").stat().st_size < WINDOW * (len(str(data)) + 60) + 10_000
-    with pytest.raises(LedgerError, match=AGAIN):
-        release(tmp_path, data / "*.txt")
-    for number in range(WINDOW):
-        (data / f"{2 * number + 1:04d}.txt").write_text(OTHERS[number], "utf-8")
-    said = []
-    found = release(tmp_path, data, warn=said.append)
-    assert said == LEFT_OUT
-    assert sum(stop - start for part in found for _, start, stop in part) == WINDOW
-
-
 def test_what_was_written_once_files_were_counted_is_for_the_next_run(tmp_path):
     data = tmp_path / "data"
     release(tmp_path, jsonl(tmp_path / "old.jsonl", TEXTS))
