@@ -16,12 +16,13 @@ the ledger, stored with each generation, tells.
 
 import os
 import re
+import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from streamlda.container import to_json
+from streamlda.container import temporary_name, to_json
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger import Evidence, LedgerReader
 from streamlda.privacy.ledger.file import OnStep
@@ -36,6 +37,10 @@ KEPT = 2
 
 #: Names of the files of checkpoints, and of what a crash leaves.
 OURS = re.compile(r"(state-\d{6,}(-[0-9a-f]{16})?|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
+
+
+#: A file under its temporary name that is older was left by a crash; systemd restarts after this.
+LEFTOVER_SECONDS = 5.0
 
 
 class Claim(NamedTuple):
@@ -103,6 +108,12 @@ class Store(AbstractContextManager["Store"]):
         path = snapshots.folder
         checkpoint.make_folder(path, "output.folder", parents=True)
         self._take_lock(path, "output.folder")
+        # A command that names topics may be writing here for a moment.
+        border = time.time() - LEFTOVER_SECONDS
+        for left in filter(lambda each: OURS.match(each.name), path.glob(temporary_name("*"))):
+            with suppress(FileNotFoundError):
+                if left.stat().st_mtime < border:
+                    left.unlink()
         self.snapshots = snapshots
         newest = self._newest_model()
         fits = newest is None or claims_privacy(newest.privacy) == private

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import resource
 import sqlite3
 import stat
+import time
 from contextlib import closing
 
 import pytest
@@ -240,6 +242,17 @@ def test_a_store_that_is_refused_holds_no_lock(tmp_path):
     with Store.open(**folders) as store:
         assert store.newest() is None
         assert store.newest_summary() is None
+
+
+def test_files_that_a_crash_left_beside_snapshots_are_removed(tmp_path):
+    left, writes, foreign = (
+        tmp_path / f".streamlda-{name}.tmp" for name in ("0" * 16, "f" * 16, "x")
+    )
+    for path, age in ((left, 60), (writes, -3600), (foreign, 60)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    Store.open(output=tmp_path).close()
+    assert sorted(tmp_path.glob(".*")) == sorted([writes, foreign])
 
 
 def test_a_folder_that_cannot_be_made_is_refused_and_a_full_disk_is_not(tmp_path):
