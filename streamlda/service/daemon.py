@@ -42,6 +42,9 @@ TICK_SECONDS = 0.5
 #: How long a poll under way holds up the end: a client may connect in it, or ask for offsets.
 LAST_POLL_SECONDS = 3.0
 
+#: Longest wait for brokers to take the offsets of the last checkpoint, in seconds.
+LAST_COMMIT_SECONDS = 2.0
+
 #: How long a thread may take to end before the run is opened again, in seconds.
 STOP_SECONDS = 20.0
 
@@ -143,6 +146,8 @@ class Daemon:
             self.begin(first)
             while self.code is None:
                 self.turn()
+            if not self._cut_off:
+                self._commit(LAST_COMMIT_SECONDS)
         finally:
             self._status.note(not_ready="the daemon is ending")
             for source in (self._source, self._failed):
@@ -197,12 +202,12 @@ class Daemon:
         if (lost := self._ask("lost")) is not None:
             self._status.note(lost=lost)
 
-    def _commit(self) -> None:
+    def _commit(self, seconds: float = 0.0) -> None:
         """Show offsets in the consumer group; none is ever read back from there."""
         if self._source is not None and self._to_commit is not None:
             shown, self._to_commit = self._to_commit, None
             try:
-                self._ask("commit", *shown)
+                self._ask("commit", *shown, seconds)
             except StreamLDAError as error:
                 log_failure("commit-failed", error)
 

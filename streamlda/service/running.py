@@ -74,9 +74,15 @@ class DaemonParts(NamedTuple):
             try:
                 found = open_it()
             except away as error:
+                reason, now = name_reason(error), time.monotonic()
                 log_failure("open-failed", error)
-                status.count_failure(what, name_reason(error))
-                status.show(retry.note_failure(time.monotonic(), name_reason(error)))
+                # Dead letters go to the brokers of the source; only their topic is their own.
+                of_source = what == "dead-letters" and reason != "topic-missing"
+                if retry.what != (stalled := "source" if of_source else what):
+                    status.show(retry.note_success(now))
+                    retry = Retry(stalled)
+                status.count_failure(stalled, reason)
+                status.show(retry.note_failure(now, reason))
             else:
                 status.show(retry.note_success(time.monotonic()))
                 if hasattr(found, "close"):

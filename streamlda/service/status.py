@@ -143,11 +143,14 @@ class Status:
             return self._clock() - self._beat < LIVE_SECONDS
 
     def ready(self) -> tuple[bool, str]:
-        """Return whether the daemon does its work, and why not."""
+        """Return whether the daemon does its work, and why not, the cause first."""
         with self._lock:
-            why = [self._known.not_ready] if self._known.not_ready else []
-            for what, (since, reason) in self._stalled.items():
-                why.append(f"{what} stalled since {_iso(since)}: {reason}")
+            why = [
+                f"{what} stalled since {_iso(self._stalled[what][0])}: {self._stalled[what][1]}"
+                for what in STALLABLE
+                if what in self._stalled
+            ]
+            why += [self._known.not_ready] if self._known.not_ready else []
             return not why, "; ".join(why)
 
     def show(self, instructions: Iterable[m.Instruction]) -> None:

@@ -357,7 +357,8 @@ class BreakerSettings:
         "number", 0.5, "Stop when more than this fraction of the records is rejected.", least=0,
         most=1)
     records: int = entry(
-        "int", 10_000, "Number of the last records in which the fraction is measured.", least=1)
+        "int", 10_000, "Fewest last records in which the fraction is measured, after each poll of "
+        "at most 4096.", least=1)
     attempts: int = entry(
         "int", 5, "Consecutive failures of a damaged source, after which the daemon stops; it "
         "waits for one that is away.", least=1)

@@ -189,8 +189,8 @@ def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
     assert source.notes() == []
     wait_until(shown)
     assert source.notes() == [""]
-    source.commit(source.position(), "a note")
-    wait_until(lambda: source.poll(0, 0.1) and source.notes() == ["a note"])
+    source.commit(source.position(), "a note", 60.0)
+    assert source.notes() == ["a note"]
     again = source_of(topics, topic, group=topic)
     assert again.notes() == ["a note"]
     assert source_of(topics, topic).notes() == []

@@ -58,8 +58,9 @@ def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status, monkeypat
     status.note(not_ready="", lag={0: 5, 1: 7})
     for _ in range(3):
         status.count_failure("source", "KafkaTimeoutError")
-    status.show([m.ShowStall("source", "KafkaTimeoutError", 12.0)])
+    # The cause is named first, whichever is seen first.
     status.show([m.ShowStall("output", "ENOSPC", 0.0)])
+    status.show([m.ShowStall("source", "KafkaTimeoutError", 12.0)])
     told = status.status()
     since = told["stalled"]["source"]["since"]
     assert datetime.fromisoformat(since).timestamp() == pytest.approx(time.time() - 12.0, abs=5.0)

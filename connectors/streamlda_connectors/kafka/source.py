@@ -10,7 +10,7 @@ from typing import Any
 from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError, failure, one_of
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, fault, not_a_position
-from streamlda_connectors.kafka.connection import NO_ANSWER
+from streamlda_connectors.kafka.connection import NO_ANSWER, milliseconds
 from streamlda_connectors.kafka.consumer import Client, GroupMember
 from streamlda_connectors.kafka.decoding import OnReject, RecordOptions, Registry
 from streamlda_connectors.kafka.partitions import (
@@ -509,13 +509,21 @@ class KafkaSource:
         client = self._client or self._rebuild()
         return [str(entry.metadata) for entry in client.find_entries(set(self._next)).values()]
 
-    def commit(self, position: Position, note: str = "") -> None:
-        """Show the offsets of a durable `position` under `group`, and a note; none is read back."""
+    def commit(self, position: Position, note: str = "", wait_seconds: float = 0.0) -> None:
+        """Show the offsets of a durable `position` under `group`, and a note; none is read back.
+
+        With `wait_seconds` wait for the answer of the brokers.
+        """
         # The package logs what is refused; nothing is lost by it.
         shown = self.member or self._client
         if shown is not None and self.settings.group:
             offsets = {int(number): at for number, at in position["offsets"].items()}
-            shown.consumer.commit_async(shown.entries(offsets, note))
+            entries = shown.entries(offsets, note)
+            if wait_seconds:
+                with shown.name_errors("do not take the offsets of the group"):
+                    shown.consumer.commit(entries, milliseconds(wait_seconds))
+            else:
+                shown.consumer.commit_async(entries)
 
     def close(self) -> None:
         """Close the connections, and leave the group. Closing twice is allowed."""
