@@ -62,7 +62,8 @@ def fit(
         known, held_out = hold_out_once(documents, most)
         read = documents_of_passes(known, settings.n_components)
         make_start = _starts(settings, known, documents)
-        passes = times * passes_for(len(read))
+        # Twice at least, for topics are flattened over half of the steps.
+        passes = times * max(2, passes_for(len(read)))
         found, estimate = best_candidate(make_start, settings.alpha_0, read, held_out, passes)
         # With the sums that starts are made of.
         del make_start

@@ -26,6 +26,9 @@ from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.topics import ESTIMATE, few_directions
 from streamlda.utils.progress import progress
 
+#: Times as many collapsed sweeps a part of the documents gets at most as all of them would.
+PART_TIMES = 4
+
 #: Members of the diagnostics of a spectral fit that are about its topics, not its documents.
 _OF_TOPICS = ("eigenvalues", "eigenvalue_noise", "topic_supported", "warnings")
 
@@ -90,6 +93,9 @@ class Candidate:
         K, settings = start.n_components, GibbsSettings(seed=seed, seeds=start.seeds)
         draws = can_draw(documents, K)
         parts = CollapsedVariational.count_parts(documents, K)
+        # How many times less than with alpha_0 = 1 proportions vary. An alpha_0 above the tokens of
+        # a document adds nothing: the prior decides.
+        mixed = max(1.0, (1 + min(start.alpha_0, tokens / len(documents))) / 2)
         is_enough = parts == 1 or (draws and tokens >= parts * start.components.size)
         if tokens >= K * len(documents) and is_enough:
             some = documents.sharing(np.arange(len(documents)) % parts == 0)
@@ -98,8 +104,9 @@ class Candidate:
             del self._learner
             self._learner = collapsed = CollapsedVariational(some, *given)
             del given
-            collapsed.sweep(sweeps)
-            self.done["collapsed_sweeps"] = sweeps
+            # Those of a part cost little. Mixed topics are for the sampler.
+            collapsed.sweep(int(sweeps * max(1.0, min(parts, PART_TIMES) / mixed)))
+            self.done["collapsed_sweeps"] = collapsed.sweeps
             draws = draws and parts > 1
             del collapsed, some
         if draws:
@@ -108,11 +115,9 @@ class Candidate:
             self._learner = sampler = GibbsSampler(documents, *given)
             del given
             # Short texts get as many draws as documents of 40 tokens. Relaxed sweeps settle more
-            # slowly by the root of 1 + alpha_0, since proportions vary by its inverse. An alpha_0
-            # above the tokens of a document adds nothing: the prior decides.
-            alpha_0 = min(start.alpha_0, tokens / len(documents))
-            mixed = math.sqrt(max(1.0, (1 + alpha_0) / 2))
-            averaged = round(sweeps * mixed * max(1.0, 40 * len(documents) / tokens))
+            # slowly by the root of how much less proportions vary.
+            times = math.sqrt(mixed) * max(1.0, 40 * len(documents) / tokens)
+            averaged = round(sweeps * times)
             sampler.sweep(2 * averaged, averaged=averaged)
             self.done["sweeps"] = 2 * averaged
 

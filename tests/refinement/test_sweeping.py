@@ -120,14 +120,16 @@ def test_few_of_the_documents_are_not_swept_for_all(weight, monkeypatch):
 def test_more_documents_make_better_topics_where_responsibilities_do_not_fit(alpha_0, monkeypatch):
     """5,000 have errors of .063 and .335. Gibbs sweeps from passes alone left 20,000 .371 of 20."""
     corpus = PlantedLDA(5, 1000, alpha_0=alpha_0, mean_length=60, topic_concentration=0.05, seed=0)
-    X, errors, sweeps = corpus.documents(20_000).to_csr(), [], []
+    X, errors, done = corpus.documents(20_000).to_csr(), [], []
     for n in (5000, 20_000):
         model = StreamLDA(5, random_state=0).fit(X[:n]).to_model()
         errors.append(matched_l1_error(corpus.components, model.components).mean)
-        sweeps.append(model.diagnostics["refinement"]["sweeps"])
+        done.append(model.diagnostics["refinement"])
         # 5 topics take 8 numbers of an entry.
         monkeypatch.setattr(collapsed, "MOST_RESPONSIBILITIES", X.nnz // 2)
-    assert sweeps[0] == 0 < sweeps[1]
+    assert done[0]["sweeps"] == 0 < done[1]["sweeps"]
+    # Half of the documents are swept more often, unless they mix all topics.
+    assert (done[1][COLLAPSED] > done[0][COLLAPSED]) == (alpha_0 == 2)
     assert errors[1] < 0.75 * errors[0]
 
 
