@@ -1,7 +1,6 @@
 """`StreamLDA`: the engine as a scikit-learn estimator."""
 
 import os
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -28,6 +27,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import blank_invalid_rows, fit_rows, learner_of_rows
+from streamlda.scaleout import collections
 from streamlda.settings import build
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.table import RunSettings
@@ -60,14 +60,9 @@ _FAULTS = errors.Faults(
             "no words": "texts are given to a fit of a matrix of word counts, which has no words; "
             "count them by the CountVectorizer of that matrix, or fit texts",
         },
-        errors.InsufficientDataError: {
-            "tokens": "no document has the 2 tokens that a score takes; pass more or longer "
-            "documents",
-        },
         NoSnapshotError: {
             "no snapshot": "a private estimator has read no whole window yet; fit it, or pass that "
-            "many further rows to partial_fit (after a call that failed half way, to another "
-            "estimator)",
+            "many further rows to partial_fit (to another one, if a call failed half way)",
         },
     }
 )
@@ -82,8 +77,7 @@ NEW_WORDS = (
 
 #: Attributes for the columns of a fit, and those that there are by name.
 COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_", "_unseen_share")
-Columns = dict[str, Any]
-NewColumns = Columns | None
+NewColumns = dict[str, Any] | None
 
 
 def _by_fit(name: str) -> Any:
@@ -112,15 +106,6 @@ def _warn_about_topics(model: TopicModel | None, stacklevel: int = 3) -> None:
         warnings.warn(message, errors.TopicWarning, stacklevel=stacklevel)
 
 
-def _collections(X: Any) -> Any:
-    """Return the module for collections of Dask and Spark if this is one; neither is imported."""
-    if not {"dask", "pyspark"} & sys.modules.keys():
-        return None
-    from streamlda.scaleout import collections
-
-    return collections if collections.is_collection(X) else None
-
-
 class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation by online tensor decomposition (Wang and Anandkumar, 2016).
 
@@ -135,10 +120,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
         "whitened-tensor" sums a small tensor; the others use new rows for each power iteration.
         "online-power" is without `epsilon`, "noisy-power" and "simultaneous" are with it.
-    documents_per_round, n_restarts, n_iterations, warmup_documents : int or None
+    documents_per_round, n_restarts, n_iterations, oversampling, warmup_documents : int or None
         As in `EngineSettings`. With `epsilon` None makes 3 restarts and 4 iterations, or 8.
-    oversampling : int, default 50
-        Columns of the projection beyond K.
     seed_topics : mapping or sequence of str, default ()
         Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, or lines such as
         ``"space: orbit launch"``. Words are names of columns, or their numbers.
@@ -160,8 +143,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     privacy_unit, documents_per_user : {"document", "user"}, and int or None
         Unit that the guarantee protects. With "user", pass `users`, and the most documents of each.
     neighboring_relation : {"zero-out", "replace-one"}, default "zero-out"
-        A document (or those of a user), or blank rows in its place; or another in its place. The
-        number of rows is published under both. "add-remove" is the former name of "zero-out".
+        A document (or those of a user), or blank rows in its place ("add-remove" of earlier
+        versions); or another in its place. The number of rows is published under both.
     mode : {"window", "prefix"}, default "window"
         Topics of each window by itself, or of all rows since the first.
     clipping : {"quantile", "worst-case"} or ClipBounds, default "quantile"
@@ -302,7 +285,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         TopicWarning
             If documents do not bear out the topics; after `partial_fit`, where topics are read.
         """
-        if collections := _collections(X):
+        if collections.is_collection(X):
             collections.fit_collection(self, X, users, analyzer)
             _warn_about_topics(self._model)
             return self
@@ -329,11 +312,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         X, y, users, analyzer
-            As in `fit`. Words of texts and `analyzer` are those of the first batch, others are
-            ignored: a warning says where they are many. Partitions of a collection are learned
-            here, one after the other.
+            As in `fit`. Words and `analyzer` are those of the first batch; a warning says if many
+            words are not. Partitions of a collection are learned here, one after the other.
         """
-        if collections := _collections(X):
+        if collections.is_collection(X):
             collections.learn_parts(self, X, analyzer)
             return self
         columns: NewColumns = None
@@ -383,7 +365,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Rows sum to 1. Each row depends only on its document.
         """
         model = self._current
-        if collections := _collections(X):
+        if collections.is_collection(X):
             return collections.transform_collection(self, X)
         X = self._validate_rows(X, reset=False)
         topics = smooth(model.components, model.background, SMOOTHING)
@@ -403,10 +385,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return float(self._completion(X).perplexity)
 
     def top_words(self, n: int = 10) -> list[list[str]]:
-        """Return the first `n` words of each topic by `relevance`, or ids of words without names.
-
-        There are fewer where the vocabulary has fewer.
-        """
+        """Return the first `n` words of each topic by `relevance`; ids of words without names."""
         return [[word for word, _ in words] for words in self.to_model().top_words(n)]
 
     def to_model(self, names: Any = None) -> TopicModel:
@@ -443,7 +422,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     topics_over_time = _by_model("topics_over_time")
     topics_of_word = _by_model("topics_of_word")
     visualize = _by_model("visualize")
-
     save = _by_model("save")
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -486,17 +464,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _rank_words(self, model: TopicModel) -> TopicModel:
         return model if self.relevance == 1 else model.rank_words(self.relevance)
 
-    def _completion(self, X: Any, *, needs_tokens: bool = True) -> CompletionResult:
+    def _completion(self, X: Any) -> CompletionResult:
         model = self._current
-        result: CompletionResult
-        if collections := _collections(X):
-            result = collections.complete_collection(self, X)
-        else:
-            X = self._validate_rows(X, reset=False)
-            topics = model.components, model.alpha, model.background
-            result = document_completion(read_counts(X, 4), *topics)
-        _check(result.held_out_tokens, "tokens", held_out_tokens=0, documents=result.documents)
-        return result
+        if collections.is_collection(X):
+            return collections.complete_collection(self, X)
+        X = self._validate_rows(X, reset=False)
+        topics = model.components, model.alpha, model.background
+        return document_completion(read_counts(X, 4), *topics)
 
     @property
     def _is_private(self) -> bool:
@@ -518,11 +492,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         _check(settings.private or users is None, "users", epsilon=self.epsilon)
         return settings
 
-    def _first_rows(self, X: Any, analyzer: Any, *, whole: bool) -> tuple[Any, Columns]:
+    def _first_rows(self, X: Any, analyzer: Any, *, whole: bool) -> tuple[Any, dict[str, Any]]:
         """Return checked rows, and columns by attribute, which `_keep` sets once a fit succeeds."""
-        parameters = self.get_params(deep=False)
-        new = type(self)(**parameters)
-        texts = read_texts(X) if parameters["epsilon"] is None else None
+        new = type(self)(**self.get_params(deep=False))
+        texts = read_texts(X) if self.epsilon is None else None
         if texts is not None:
             _check(texts, "no texts", documents=0)
             X, words = texts, VocabularyLearner.by(analyzer, self.n_components)
@@ -556,7 +529,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if reset:
                 self._unseen_share = unseen
             elif fits and unseen > self._unseen_share + MOST_UNSEEN:
-                # Said once.
                 self._unseen_share = 1.0
                 warnings.warn(NEW_WORDS.format(unseen), UserWarning, stacklevel=3)
             X = encoded.batch.to_csr()

@@ -7,8 +7,8 @@ partitions. Nothing is computed here but the first documents, the merges and the
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import astuple
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,9 @@ import numpy as np
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
+from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import CompletionResult
+from streamlda.model.faults import check as check_halves
 from streamlda.model.topic_model import TopicModel
 from streamlda.scaleout.cluster import require_dask
 from streamlda.scaleout.faults import check, fault
@@ -168,7 +170,14 @@ def transform_collection(estimator: Any, X: Any) -> Any:
 
 def complete_collection(estimator: Any, X: Any) -> CompletionResult:
     """Return how held-out halves of the documents of each partition are predicted, in all."""
-    found = apply_to(partial(estimator._completion, needs_tokens=False), X)
+
+    def complete(rows: Any) -> CompletionResult:
+        # A partition may have no document of two tokens.
+        with suppress(InsufficientDataError):
+            return estimator._completion(rows)  # type: ignore[no-any-return]
+        return CompletionResult(0.0, 0.0, 0, 0)
+
+    found = apply_to(complete, X)
     if is_frame(X):
         found = found.collect()
     else:
@@ -176,7 +185,9 @@ def complete_collection(estimator: Any, X: Any) -> CompletionResult:
         found = client.gather(client.compute(found))
     # All of it are sums.
     results = map(astuple, chain.from_iterable(found))
-    return CompletionResult(*map(sum, zip(*results, strict=True)))
+    result = CompletionResult(*map(sum, zip(*results, strict=True)))
+    check_halves(result.held_out_tokens, "halves", held_out_tokens=0)
+    return result
 
 
 def learn_parts(estimator: Any, X: Any, analyzer: Any) -> None:

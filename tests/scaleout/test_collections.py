@@ -124,6 +124,10 @@ def test_every_verb_knows_a_collection(current, X, parts, texts):
     fitted = new().fit(X)
     scores = sum(fitted.score(part) for part in parts if part.shape[0] > 1)
     assert fitted.score(delayed(parts)) == pytest.approx(scores, abs=40)
+    blank = X[:2] * 0
+    assert fitted.score(delayed([*parts, blank])) == fitted.score(delayed(parts))
+    with pytest.raises(InsufficientDataError, match="two non-empty halves"):
+        fitted.score(delayed([blank]))
     assert fitted.perplexity(delayed(parts)) == pytest.approx(fitted.perplexity(X), rel=0.02)
     of_parts, of_rows = (new().partial_fit(rows) for rows in (delayed(parts), X))
     np.testing.assert_array_equal(of_parts.components_, of_rows.components_)
