@@ -36,11 +36,11 @@ NORMS_FRACTION, NORMS_PER_NOISE, MOST_NORMS = 0.015, 18.0, 0.1
 
 #: Methods that find topics in the last part of a window.
 NOISY_POWER, SIMULTANEOUS = "noisy-power", "simultaneous"
-SOLVERS = (WHITENED_TENSOR, NOISY_POWER, SIMULTANEOUS)
 
 #: Fraction of a window's slots for triples, or for the rounds of a power method, and its default
 #: number of iterations. The many rounds of "noisy-power" need more slots.
 TRIPLES_FRACTION = {WHITENED_TENSOR: 0.12, NOISY_POWER: 0.50, SIMULTANEOUS: 0.30}
+SOLVERS = tuple(TRIPLES_FRACTION)
 ITERATIONS = {NOISY_POWER: 4, SIMULTANEOUS: 8}
 
 #: Most of delta that the distance of the sampler from exact noise may take.

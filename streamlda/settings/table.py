@@ -1,8 +1,9 @@
 """The one table of settings: each is declared here once, and nowhere else.
 
 A setting is a field of a section. From its one entry follow its place in the settings file
-(``[section]`` ``key = ...``), its environment variable (``STREAMLDA_SECTION_KEY``), its flag on the
-command line, its parameter of `StreamLDA` if it has one, its checks and its help.
+(``[section]`` ``key = ...``), its environment variable (``STREAMLDA_SECTION_KEY``), its name for
+``--set``, its flag where a command shows one, its parameter of `StreamLDA` if it has one, its
+checks and its help.
 `streamlda.settings.load` reads values; `streamlda.settings.rules` says which go together.
 """
 
