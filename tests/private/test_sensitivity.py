@@ -4,16 +4,20 @@ Everything is taken from the real accumulators: documents in, sums on the grid o
 in the weighted coordinates of the mechanism, whose `l2_sensitivity` is the claim under test.
 """
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlda import private
 from streamlda.guarantee import sums
 from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.private import stage as stage_module
-from streamlda.private.contributions import View
+from streamlda.private.contributions import Statistic, View
 from tests.guarantee.test_sums import no_clipping
 from tests.private.streams import (
     DOCUMENTS,
@@ -32,6 +36,17 @@ from tests.private.streams import (
 def moved(kind, relation, *streams, bound=0.3, per_user=None, **options):
     config = settings_of(relation, per_user)
     return apart(lambda: statistics_of(kind, bound), config, streams, **options)
+
+
+def test_every_statistic_is_compared():
+    modules = [
+        import_module(each.name) for each in iter_modules(private.__path__, "streamlda.private.")
+    ]
+    known = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    methods = {"blocks", "contributions", "doubles"}
+    statistics = {kind for kind in known if methods <= {*dir(kind)}} - {Statistic}
+    compared = {type(each) for kind in KINDS + ROUNDS for each in statistics_of(kind, 0.3)}
+    assert statistics == compared, "add a kind to tests/private/streams.py"
 
 
 @pytest.mark.fuzz
