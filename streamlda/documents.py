@@ -215,13 +215,11 @@ class DocumentBatch:
         rule = f"documents do not use the vocabulary of the {of}"
         _require(self.n_features == expected, rule, n_features=self.n_features, expected=expected)
 
-    def find_end(
-        self, number: int, start: int = 0, counted: NDArray[np.bool_] | None = None
-    ) -> int:
-        """Return where N `counted` documents from `start` on end (usable ones), or the batch."""
+    def find_end(self, number: int, start: int = 0, mask: NDArray[np.bool_] | None = None) -> int:
+        """Return where N documents of a mask (usable ones) from `start` on end, or the batch."""
         if number == 0:
             return start
-        found = np.flatnonzero((self.usable if counted is None else counted)[start:])
+        found = np.flatnonzero((self.usable if mask is None else mask)[start:])
         return start + int(found[number - 1]) + 1 if number <= len(found) else self.n_documents
 
     def rows(self, start: int, stop: int) -> DocumentBatch:
@@ -242,16 +240,16 @@ class DocumentBatch:
             yield self.rows(start, max(start + 1, stop))
             start = max(start + 1, stop)
 
-    def where(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
+    def where(self, mask: NDArray[np.bool_]) -> DocumentBatch:
         """Return a copy of the documents that a mask chooses; if all are chosen, the batch."""
-        return self if chosen.all() else self.take(np.flatnonzero(chosen))
+        return self if mask.all() else self.take(np.flatnonzero(mask))
 
-    def sharing(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
+    def sharing(self, mask: NDArray[np.bool_]) -> DocumentBatch:
         """Return the documents that `where` does, in the memory of this batch.
 
         It suits passes over most of a large batch: rows are copied when they are asked for.
         """
-        return self if chosen.all() else _SharedDocuments(self, np.flatnonzero(chosen))
+        return self if mask.all() else _SharedDocuments(self, np.flatnonzero(mask))
 
     def take(self, numbers: NDArray[np.intp]) -> DocumentBatch:
         """Return some documents, by rising numbers, in memory of their own; O(what they hold)."""

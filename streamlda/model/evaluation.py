@@ -152,12 +152,12 @@ class MatchedError(NamedTuple):
     permutation: NDArray[np.int64]
 
 
-def matched_l1_error(true: Array, estimated: Array) -> MatchedError:
+def matched_l1_error(true: Array, estimate: Array) -> MatchedError:
     """Compare topics with planted ones, after the matching with the least total L1 distance.
 
     Time O(K**2 * V + K**3), memory O(K**2).
     """
-    distances = scipy.spatial.distance.cdist(true, estimated, "cityblock")
+    distances = scipy.spatial.distance.cdist(true, estimate, "cityblock")
     rows, columns = scipy.optimize.linear_sum_assignment(distances)
     errors = distances[rows, columns]
     return MatchedError(float(errors.mean()), errors, columns.astype(np.int64))

@@ -142,8 +142,8 @@ _STEPS: dict[str, Callable[[str], tuple[str, int]]] = {
 STEPS = tuple(_STEPS)
 
 
-def clean_text(text: str, steps: Collection[str], removed: Counter[str] | None = None) -> str:
-    """Return a text without the pieces that these steps remove; `removed` counts them by step.
+def clean_text(text: str, steps: Collection[str], removals: Counter[str] | None = None) -> str:
+    """Return a text without the pieces that these steps remove; `removals` counts them by step.
 
     A space replaces a piece; an HTML entity is replaced by its character. Initialisms become one
     word: ``U.S.A.`` is ``U_S_A``, which no pronoun or stop word is.
@@ -153,6 +153,6 @@ def clean_text(text: str, steps: Collection[str], removed: Counter[str] | None =
         return text
     for name in steps:
         text, pieces = _STEPS[name](text)
-        if pieces and removed is not None:
-            removed[name] += pieces
+        if pieces and removals is not None:
+            removals[name] += pieces
     return text
