@@ -83,7 +83,7 @@ def serve(settings: RunSettings, work: Callable[[RunSettings], int]) -> None:
         code, reason = exit_code(error), str(error)
         if code not in (CONFIGURATION, DATA):
             # A traceback of Python's own could quote a document.
-            log_failure("not-started" if isinstance(error, OSError) else "crashed", error)
+            log_failure("not-started" if isinstance(error, OSError) else "crash", error)
         elif not waits:
             raise
     if waits and code in (CONFIGURATION, DATA):

@@ -216,7 +216,7 @@ class Daemon:
         if self._refused > self._rules.attempts or not self._worker.stop(STOP_SECONDS):
             self.code = exit_codes.INTERNAL
             return
-        log("error", "reopened", refused=self._refused)
+        log("error", "restart-from-checkpoint", refused=self._refused)
         kept = []
         with suppress(Empty):
             while True:
@@ -304,7 +304,7 @@ class Daemon:
         if not hasattr(source, "last_answer"):
             self._status.note(last_answer=time.time())
         for note in batch.notes:
-            log("warning", "reading", message=note)
+            log("warning", "source-note", message=note)
         if batch.n_records:
             assert batch.behind is not None
             self._newest_batch += 1

@@ -149,7 +149,9 @@ class Inference:
         self._logged_at = time.monotonic()
         lag = [] if self._exchange is None else [*self._exchange.source.lag().values()]
         behind = sum(lag) if lag and None not in lag else None
-        log("info", "inferred", **self.records, snapshot=self._snapshot, lost=self.lost, lag=behind)
+        log(
+            "info", "inference", **self.records, snapshot=self._snapshot, lost=self.lost, lag=behind
+        )
 
 
 def make_answers(received: KeyedBatch, newest: NamedModel, settings: RunSettings) -> list[Answer]:

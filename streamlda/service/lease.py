@@ -199,7 +199,7 @@ class Lease(Thread):
             terms = asdict(merged.engine.settings)
             turned = merge.SharedProjection(merged.turned, merged.vocabulary, terms)
             turned.save(self._folder / TURNED)
-            log("info", "turned", documents=merged.tried, turn=merged.turned.turn)
+            log("info", "turn", documents=merged.tried, turn=merged.turned.turn)
         for checkpoint in merged.checkpoints:
             for problem in checkpoint.skipped:
                 log("error", "checkpoint-skipped", message=problem)
@@ -268,7 +268,7 @@ def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
             replace(given, daemons=daemons).save(projection)
     finally:
         source.close()
-    log("info", "begun", projection=PROJECTION)
+    log("info", "beginning", projection=PROJECTION)
 
 
 def _learn_beginning(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:

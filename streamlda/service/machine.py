@@ -187,7 +187,7 @@ class Machine:
         self._since_release = 0
         self._unfinished = event.unfinished
         self._released_at = event.time
-        out.append(m.LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
+        out.append(m.LogLine("info", "release", {"gave_topics": int(event.snapshot)}))
         if event.slots_left is None:
             self._no_release_left(event.time, out)
 

@@ -217,7 +217,7 @@ class Partitions:
             return
         for part in self._parts():
             if part.pipeline.learner is not None and part.pipeline.learner.begin_again(start):
-                log("info", "begun-again", partition=part.number, turn=start.turn)
+                log("info", "turn-taken", partition=part.number, turn=start.turn)
 
     # What it asks of checkpoints.
 

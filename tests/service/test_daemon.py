@@ -65,7 +65,7 @@ def every_4000(tmp_path, source):
 def test_a_signal_saves_and_ends_and_the_next_run_continues(tmp_path, every_4000, twin):
     settings = every_4000 | {"checkpoint.interval": "1 h"}
     with Daemon(settings, command=changed(settings, PATIENT + SLOW)) as daemon:
-        daemon.wait_for("released")
+        daemon.wait_for("release")
         assert daemon.stop(signal.SIGINT) == 0
     assert daemon.lines[-2]["event"] == "exit"
     # In the middle of a window: what was learned is saved, though the clock did not ask for it.
@@ -177,7 +177,7 @@ def test_no_text_is_ever_logged(tmp_path):
     good = said(tmp_path / "good", 0)
     assert good.count(b"snapshot") >= 3
     # Times that were not read are named by their pattern.
-    assert b'"event": "reading"' in good
+    assert b'"event": "source-note"' in good
     # And when they are too many.
     broken = said(tmp_path / "bad", 65, breaker__records=100, breaker__share=0.2)
     assert re.search(rb"breaker\b.*rejects", broken)
@@ -207,7 +207,7 @@ def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path, source):
     assert (done.returncode, done.stdout) == (70, "")
     assert "Traceback" not in done.stderr
     last = json.loads(done.stderr.splitlines()[-1])
-    assert (last["event"], last["error"]) == ("crashed", "ValueError")
+    assert (last["event"], last["error"]) == ("crash", "ValueError")
     assert "message" not in last
     first, *_ = source.read_text("utf-8").splitlines()
     assert json.loads(first)["text"] not in json.dumps(last)
