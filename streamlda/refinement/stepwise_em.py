@@ -50,8 +50,8 @@ ITERATIONS = 3
 #: Responsibilities that are found at a time, in single precision: 16 MiB.
 MOST_RESPONSIBILITIES = 2**22
 
-#: Rows of the sums that are worked on at a time.
-CACHED_ROWS = 64
+#: Numbers of the sums that are worked on at a time: 256 KiB.
+CACHED_NUMBERS = 2**15
 
 #: Topics from which on a document moves few of them: with 500 the steps of all take half of a fit,
 #: with 200 a fifth, and topics are less coherent.
@@ -208,7 +208,7 @@ class StepwiseEM:
         if tokens > 0:
             rho, before = self.rho(self.steps + 1), self.rho(max(self.steps, 1))
             left = (1 - rho) * (before / rho if self.steps else tokens / rho)
-            for rows in row_blocks(len(self.totals), CACHED_ROWS):
+            for rows in row_blocks(len(self.totals), self._cached_rows):
                 self.totals[rows] *= left
                 found = slice(*np.searchsorted(words, (rows.start, rows.stop)))
                 self.totals[words[found]] += sums[found]
@@ -270,7 +270,7 @@ class StepwiseEM:
         scale = (1 - flat) / (self._mass + prior_tokens + V * self._smoothing)
         topics = np.empty((len(words), K), dtype=np.float32)
         # A few rows at a time stay in cache.
-        for rows in row_blocks(len(words), CACHED_ROWS):
+        for rows in row_blocks(len(words), self._cached_rows):
             gathered = self.totals[words[rows]]
             gathered += self._smoothing
             gathered *= scale
@@ -317,6 +317,10 @@ class StepwiseEM:
     def rho(self, step: int) -> float:
         """Return what the minibatch of a step weighs in the mean."""
         return float((self.settings.step_offset + step) ** -self.settings.step_exponent)
+
+    @property
+    def _cached_rows(self) -> int:
+        return max(1, CACHED_NUMBERS // len(self.alpha))
 
     @property
     def _smoothing(self) -> float:
