@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from glob import has_magic
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
@@ -170,20 +171,21 @@ def _expand(given: str, format: str, include: Collection[str]) -> Iterator[Store
         raise _fault("unread", path=path, reason=error.strerror or str(error)) from error
     # In a folder each file is a document, elsewhere each line.
     plain = "file" if format == "auto" and file_system.isdir(path) else "text"
-    local, listed = isinstance(file_system, LocalFileSystem), [*map(_get_name, found)] != [path]
+    local = isinstance(file_system, LocalFileSystem)
+    listed = [info["name"] for info in found] != [path]
     if listed and include:
-        found = [info for info in found if any(map(PurePosixPath(_get_name(info)).match, include))]
+        found = [info for info in found if any(map(PurePosixPath(info["name"]).match, include))]
     _check(found, "empty", path=given, include=[*include])
     for info in found:
-        stem, suffix = posixpath.splitext(_get_name(info).lower())
+        stem, suffix = posixpath.splitext(info["name"].lower())
         compression = COMPRESSION_SUFFIXES.get(suffix)
         suffix = suffix if compression is None else posixpath.splitext(stem)[1]
-        name = _get_name(info) if local else str(file_system.unstrip_protocol(_get_name(info)))
+        name = info["name"] if local else str(file_system.unstrip_protocol(info["name"]))
         _check(format != "auto" or suffix not in UNREAD_SUFFIXES, "mail", name=name)
         found_format = FORMAT_SUFFIXES.get(suffix, plain) if format == "auto" else format
         yield StoredFile(
             file_system=file_system,
-            path=_get_name(info),
+            path=info["name"],
             name=name,
             size=info.get("size"),
             format="csv" if compression == "workbook" else found_format,
@@ -194,14 +196,10 @@ def _expand(given: str, format: str, include: Collection[str]) -> Iterator[Store
         )
 
 
-def _get_name(info: dict[str, Any]) -> str:
-    return str(info["name"])
-
-
 def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
     """Return fsspec's entries of the files at `path`, sorted by name."""
     if has_magic(path) and not file_system.exists(path):
-        entries = file_system.glob(path, detail=True).values()
+        found = file_system.glob(path, detail=True).values()
         parts = path.split("/")
         root = "/".join(parts[: next(i for i, part in enumerate(parts) if has_magic(part))])
     else:
@@ -211,17 +209,15 @@ def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
         if info["type"] != "directory":
             raise not_a_file(path)
         root = path
-        if isinstance(file_system, LocalFileSystem):
-            # A listing by fsspec skips folders that it may not read.
-            entries = _walk(file_system, path)
-        else:
-            entries = file_system.find(path, detail=True).values()
+        # A listing by fsspec skips folders that it may not read.
+        local = isinstance(file_system, LocalFileSystem)
+        found = _walk(file_system, path) if local else file_system.find(path, detail=True).values()
     files = (
         _follow_link(file_system, info)
-        for info in entries
+        for info in found
         if "/." not in info["name"].removeprefix(root.rstrip("/"))
     )
-    return sorted((i for i in files if i["type"] == "file"), key=_get_name)
+    return sorted((i for i in files if i["type"] == "file"), key=itemgetter("name"))
 
 
 def _walk(file_system: Any, folder: str) -> Iterator[dict[str, Any]]:

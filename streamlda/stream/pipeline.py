@@ -398,7 +398,7 @@ class Pipeline(Generic[LearnerT]):
         return InsufficientDataError(
             f"{TOPICS_NEED}, got documents={counts.documents} short={counts.short} "
             f"rejects={counts.rejects.total()}{rejects}{fields_found(counts.fields)}; "
-            + "; ".join([CHECK_TEXTS + (f" ({reason})" if reason else ""), *counts.notes])
+            + "; ".join([*counts.notes, CHECK_TEXTS + (f" ({reason})" if reason else "")])
         )
 
     # State.
@@ -443,16 +443,13 @@ class Pipeline(Generic[LearnerT]):
             self.provenance.restore(values["provenance"])
 
 
-#: Weeks of NumPy begin on a Thursday, as 1970 did.
-_TO_THURSDAY = {"week": np.timedelta64(3, "D")}
-
-
 def find_bins(times: NDArray[np.float64], unit: str, latest: float = math.inf) -> NDArray[np.int64]:
     """Return the start of the bin of each time; `UNDATED` for NaN, `AHEAD` after the `latest`."""
     starts = np.full(len(times), UNDATED, dtype=np.int64)
     dated = np.flatnonzero(np.isfinite(times))
     seconds = np.floor(times[dated]).astype(np.int64)
-    shift = _TO_THURSDAY.get(unit, np.timedelta64(0, "s"))
+    # Weeks of NumPy begin on a Thursday, as 1970 did.
+    shift = np.timedelta64(3 if unit == "week" else 0, "D")
     code = "h" if unit == "hour" else unit[0].upper()
     bins = (seconds.astype("datetime64[s]") + shift).astype(f"datetime64[{code}]")
     starts[dated] = (bins.astype("datetime64[s]") - shift).astype(np.int64)
