@@ -252,6 +252,7 @@ def open_pipeline(
         wanted, found = asdict(ask(saved.vocabulary)), asdict(engine.settings)
         digest = None if shared is None else shared.digest
         differing = {name: (wanted[name], found[name]) for name in wanted}
+        differing["memory.kept or source.kind"] = differing.pop("kept_entries")
         check_same({**differing, "projection": (digest, digest_of(engine.beginning))})
         pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows, saved.beside)
         pipeline.behind = Behind(saved.position, {})
