@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda_connectors import compressed, parquet
-from streamlda_connectors.csv_files import CsvSplitter, Dialect
+from streamlda_connectors.csv_files import NULLS, CsvSplitter, Dialect
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.records import Skip
 
@@ -58,6 +58,7 @@ def write(path, texts):
         writer.writerow(["id", "text"])
         writer.writerows([i, text] for i, text in enumerate(texts))
         data = table.getvalue().encode()
+        texts = ["" if text in NULLS else text for text in texts]
     # In two parts: compressed files may be made of several streams.
     half = len(data) // 2
     compress = COMPRESS["." + ending if ending else ""]
