@@ -244,7 +244,7 @@ def details(result: Json) -> str:
 def contenders_table(result: Json) -> str:
     header = (
         *("contender", "seeds", "seconds", "processor seconds", "seconds to load", "peak MB"),
-        *("of it imported", "of it loaded", "perplexity", "in order", "with equal alpha"),
+        *("imported MB", "documents MB", "perplexity", "in order", "with equal alpha"),
         *("NPMI", "diversity"),
     )
     lines = [header, ("---", *["---:"] * (len(header) - 1))]

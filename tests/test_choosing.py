@@ -58,7 +58,6 @@ def test_equal_documents_are_on_one_side_and_words_are_of_the_fitted():
     sides = [{row.tobytes() for row in side.to_csr().toarray()} for side in (fitted, held_out)]
     assert len(fitted) + len(held_out) == 900
     assert len(fitted) % 10 == 0 == len(held_out) % 10
-    # Words of held-out documents alone are not known.
     assert len(sides[1]) == 1
     again = _split(texts, LEARNER, 0.2, 1)[1]
     assert len(again) != len(held_out) or not np.array_equal(again.word_ids, held_out.word_ids)

@@ -19,7 +19,7 @@ def counts(n, seed, columns=6):
     return np.random.default_rng(seed).poisson(0.8, (n, columns)).astype(float)
 
 
-def changed(dense):
+def change(dense):
     """Return counts where words 1 and 4 have left, and 6 and 7 have entered."""
     found = np.hstack([dense, np.zeros((len(dense), 2))])
     found[:, [1, 4]] = 0
@@ -35,14 +35,14 @@ def test_documents_lose_the_words_that_left(seed, n):
     dense = counts(n, seed)
     bins = np.arange(n)
     found = CHANGE.documents(DocumentBatch.from_matrix(dense).dated(bins))
-    assert arrays_of(found) == arrays_of(DocumentBatch.from_matrix(changed(dense)).dated(bins))
+    assert arrays_of(found) == arrays_of(DocumentBatch.from_matrix(change(dense)).dated(bins))
     assert found.n_features == 8
-    np.testing.assert_array_equal(found.lengths, changed(dense).sum(axis=1))
+    np.testing.assert_array_equal(found.lengths, change(dense).sum(axis=1))
 
 
 def test_rows_of_words_that_enter_are_empty_and_have_their_shares_in_frequencies():
     rows = np.arange(1.0, 13).reshape(6, 2)
-    np.testing.assert_array_equal(CHANGE.rows(rows), changed(rows.T).T)
+    np.testing.assert_array_equal(CHANGE.rows(rows), change(rows.T).T)
     assert CHANGE.entered_columns.tolist() == [1, 4, 6, 7]
     kept = [0, 2, 3, 5]
     for frequencies in (rows / rows.sum(axis=0), rows[:, 0] / rows[:, 0].sum()):
@@ -57,7 +57,6 @@ def test_rows_of_words_that_enter_are_empty_and_have_their_shares_in_frequencies
 @pytest.mark.parametrize("of_tokens", [True, False])
 def test_a_sample_continues_alike_over_a_change_and_a_state(of_tokens):
     first, second = counts(60, 1), counts(200, 2, 8)
-    # Three tokens of one word.
     first[::2] = [3, 0, 0, 0, 0, 0]
     sample = Sample(10, 40, of_tokens=of_tokens)
     sample.add(DocumentBatch.from_matrix(first))

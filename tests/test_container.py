@@ -45,7 +45,6 @@ def scratch(tmp_path_factory):
 
 
 def content(scratch, data):
-    """Return what is read from bytes, None if they are refused."""
     scratch.write_bytes(data)
     try:
         return read_arrays(scratch, KIND, 1)
@@ -69,7 +68,7 @@ def split(valid):
     return json.loads(valid[8 : 8 + length]), valid[8 + length :]
 
 
-def joined(header, data):
+def join(header, data):
     text = header
     if isinstance(header, dict):
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
@@ -89,21 +88,20 @@ def checksum(about, arrays=ARRAYS):
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
-def forged(valid, **members):
+def forge(valid, **members):
     """Return the file with other members and the right checksum: forged, not damaged."""
     header, data = split(valid)
     about = json.loads(header["__metadata__"]["streamlda"])
     del about["blake2b"]
     about = {name: value for name, value in {**about, **members}.items() if value is not None}
     header["__metadata__"]["streamlda"] = compact({**about, "blake2b": checksum(about)})
-    return joined(header, data)
+    return join(header, data)
 
 
 def test_arrays_and_metadata_come_back_exactly(scratch):
     metadata = {**METADATA, "steps": {10: 1, 9: 2}, "pair": (1, 2)}
     write_arrays(scratch, KIND, 3, ARRAYS, metadata)
     found = read_arrays(scratch, KIND, 5, oldest=3)
-    # Nested keys that are numbers come back as text.
     assert found.metadata == {**metadata, "steps": {"10": 1, "9": 2}, "pair": [1, 2]}
     assert found.format_version == 3
     assert forms(found.arrays) == forms(ARRAYS)
@@ -181,10 +179,10 @@ CHANGED = {
 }
 
 
-def changed(valid, case):
+def change_file(valid, case):
     header, data = split(valid)
     CHANGED[case](header)
-    return joined(header, data)
+    return join(header, data)
 
 
 LENGTHS = (0, 91, MAX_HEADER_BYTES, MAX_HEADER_BYTES + 1, 2**63, 2**64 - 1)
@@ -193,13 +191,12 @@ MEMBERS += [{"format_version": value} for value in ("1", 1.0, True)]
 
 
 def test_a_forged_header_is_refused(scratch, valid):
-    cases = {case: changed(valid, case) for case in CHANGED}
-    cases |= {f"members {members}": forged(valid, **members) for members in MEMBERS}
+    cases = {case: change_file(valid, case) for case in CHANGED}
+    cases |= {f"members {members}": forge(valid, **members) for members in MEMBERS}
     cases |= {f"length {n}": n.to_bytes(8, "little") + valid[8:] for n in LENGTHS}
     assert [case for case, data in cases.items() if content(scratch, data)] == []
-    # They are refused for what was changed.
-    assert forged(valid) == valid
-    for right in (valid, joined(*split(valid))):
+    assert forge(valid) == valid
+    for right in (valid, join(*split(valid))):
         assert content(scratch, right)
 
 

@@ -39,7 +39,6 @@ def test_batch_holds_what_it_was_given():
     assert repr(batch) == "DocumentBatch(n_documents=4, n_features=5, nnz=4)"
     for name in ("counts", "word_ids", "row_pointers"):
         assert np.shares_memory(getattr(batch, name), given_arrays[name])
-        # The caller's own array stays writable.
         assert given_arrays[name].flags.writeable
     for name in (*("counts", "word_ids", "row_pointers"), "lengths", "usable"):
         with pytest.raises(ValueError, match="read-only"):
@@ -89,11 +88,10 @@ VIOLATIONS = {
 
 
 @pytest.mark.parametrize("case", VIOLATIONS)
-def test_batch_refuses(case):
+def test_a_batch_refuses_arrays_that_do_not_fit(case):
     arguments, message = VIOLATIONS[case]
     with pytest.raises(InvalidDocumentsError, match=message) as raised:
         DocumentBatch(**arguments)
-    # Value, remedy.
     assert all(part in str(raised.value) for part in ("got ", ";"))
 
 

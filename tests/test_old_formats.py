@@ -58,7 +58,7 @@ def old(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["refined", "spectral", "hashed", "online", "ngrams"])
-def test_models_are_read(old, name):
+def test_models_of_earlier_versions_are_read(old, name):
     lines = (old / "documents.jsonl").read_text().splitlines()[:3]
     expected = json.loads((old / "expected.json").read_text()) | dict(np.load(old / "expected.npz"))
     model = load(old / f"model-{name}")

@@ -14,7 +14,7 @@ from streamlda.utils import threads
 from streamlda.utils.threads import limit_threads, run_pieces, thread_count
 
 
-def touched(iterations):
+def count_runs(iterations):
     found = np.zeros(iterations, dtype=np.int64)
 
     def touch(first, last):
@@ -28,7 +28,7 @@ def touched(iterations):
 def test_each_iteration_is_run_once(count):
     with limit_threads(count):
         for iterations in (0, 1, 2, 5, 28, 29, 1000):
-            assert touched(iterations).tolist() == [1] * iterations
+            assert count_runs(iterations).tolist() == [1] * iterations
 
 
 def test_threads_work_at_the_same_time_and_the_caller_is_one_of_them():
@@ -65,12 +65,12 @@ def test_an_error_of_a_piece_is_raised_when_no_thread_is_at_work(callers_own):
 
 FORK = """
 import os
-from tests.test_threads import limit_threads, touched
+from tests.test_threads import limit_threads, count_runs
 
 with limit_threads(3):
-    assert touched(100).tolist() == [1] * 100
+    assert count_runs(100).tolist() == [1] * 100
     child = os.fork()
-    assert touched(100).tolist() == [1] * 100
+    assert count_runs(100).tolist() == [1] * 100
 if child:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """

@@ -164,7 +164,6 @@ def test_other_private_ways_learn_without_noise_and_not_with_much(inputs):
 
 
 def quick(name):
-    """Measure all cases of a scenario, at small sizes, in this process."""
     cases = BY_ID[name].cases(True, ())
     return result_of(name, cases, lambda case: measured_by(case.task, case.parameters))
 

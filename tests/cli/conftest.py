@@ -16,7 +16,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
 
 
-def spelled(*arguments):
+def spell_arguments(*arguments):
     """Return arguments as a shell has them: ``topics.seed=1`` is given by ``--set``."""
     parts: list[str] = []
     for part in map(str, arguments):
@@ -41,7 +41,7 @@ def standard_input(data):
 
 def run(*arguments, code=0, given=b""):
     with standard_input(given):
-        result = CliRunner().invoke(commands, spelled(*arguments))
+        result = CliRunner().invoke(commands, spell_arguments(*arguments))
     assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
     assert "Traceback" not in result.stderr
     return result

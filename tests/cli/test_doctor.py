@@ -17,11 +17,11 @@ from tests.cli.conftest import run
 ROOT = Path(__file__).parents[2]
 
 
-def found(*arguments, code=0):
-    return of_lines(run("doctor", *arguments, code=code).stdout)
+def read_doctor(*arguments, code=0):
+    return read_lines(run("doctor", *arguments, code=code).stdout)
 
 
-def of_lines(text):
+def read_lines(text):
     return {line[:18].rstrip(): line[18:] for line in text.splitlines()}
 
 
@@ -30,11 +30,11 @@ def process(*flags, arguments=(), code=0, **variables):
     environment = {**os.environ, **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stderr
-    return of_lines(done.stdout)
+    return read_lines(done.stdout)
 
 
 def test_it_names_versions_threads_caches_and_every_extra():
-    shown = found()
+    shown = read_doctor()
     assert shown["streamlda"].startswith(f"{version('streamlda')}, ")
     assert shown["python"] == platform.python_version()
     assert shown["numba"] == version("numba")
@@ -77,9 +77,9 @@ def test_brokers_that_do_not_answer_are_a_fault():
 def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
     asked = ("--kafka-bootstrap", topics.bootstrap, "--kafka-topic")
     topics.make(topic)
-    assert found(*asked, topic)["topic"] == f"{topic} can be read"
+    assert read_doctor(*asked, topic)["topic"] == f"{topic} can be read"
     missing = f"{topic}-missing"
-    shown = found(*asked, missing, code=1)
+    shown = read_doctor(*asked, missing, code=1)
     assert f"topic='{missing}'" in shown["topic"]
     assert shown["broker"] == f"{topics.bootstrap} accepts connections"
 
@@ -93,7 +93,7 @@ def test_all_that_a_file_of_settings_connects_to_has_a_line(topics, topic, tmp_p
         f'[kafka]\nbootstrap = "{topics.bootstrap}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
         f'partitions = "group"\n[dead_letters]\ntopic = "{topic}-letters"\n'
     )
-    shown = found("--config", config)
+    shown = read_doctor("--config", config)
     assert shown["group"] == f"offsets of {topic} can be read"
     assert shown["dead letters"] == f"{topic}-letters can be written"
     assert shown["login"] == "PLAINTEXT, without a user"

@@ -16,7 +16,7 @@ from streamlda.errors import SourceError
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda_connectors.files import FileSource
-from tests.cli.conftest import ALL_WORDS, plant, refused, run, spelled
+from tests.cli.conftest import ALL_WORDS, plant, refused, run, spell_arguments
 from tests.kafka.topics import wait_until
 
 
@@ -129,13 +129,13 @@ def test_a_fit_that_was_cut_short_saves_its_model_and_continues(folder, tmp_path
 
 STREAMLDA = [sys.executable, "-m", "streamlda"]
 LINE = b'{"text": "apple bread cheese dates"}\n'
-FIT = spelled("fit", "-", "--format", "jsonl", "-k", "1", *ALL_WORDS)
+FIT = spell_arguments("fit", "-", "--format", "jsonl", "-k", "1", *ALL_WORDS)
 
 
 @contextmanager
-def started(*arguments, lines=()):
+def start_over_pipe(*arguments, lines=()):
     process = subprocess.Popen(
-        [*STREAMLDA, *spelled(*arguments)],
+        [*STREAMLDA, *spell_arguments(*arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -163,7 +163,7 @@ def wait_until_read(pipe):
 def test_a_signal_saves_what_was_read(tmp_path, number, code):
     output = tmp_path / "model"
     output.write_bytes(b"older")
-    with started(*FIT, "-o", output, lines=[LINE] * 500) as process:
+    with start_over_pipe(*FIT, "-o", output, lines=[LINE] * 500) as process:
         wait_until_read(process.stdin)
         assert output.read_bytes() == b"older"
         process.send_signal(number)
@@ -188,7 +188,7 @@ def test_a_signal_keeps_the_last_private_snapshot(tmp_path, read, released, made
     def reached():
         return ledger.exists() and read_report(ledger)["generation"] >= released
 
-    with started(*given, lines=path.read_bytes().splitlines(True)[:read]) as process:
+    with start_over_pipe(*given, lines=path.read_bytes().splitlines(True)[:read]) as process:
         wait_until_read(process.stdin)
         wait_until(reached)
         process.send_signal(signal.SIGINT)

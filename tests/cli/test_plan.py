@@ -20,7 +20,6 @@ def test_a_plan_is_shown_in_words_and_as_json(folder):
     assert found["n_features"] == 8000
     assert round(found["topics_shown"]) == 10
     assert not shown.stderr
-    # With a public model it has the words of that.
     truth = load(folder / "truth")
     asked = (*PRIVATE, "-k", 5, f"privacy.public_model={folder / 'truth'}")
     found = json.loads(run("plan", "--records", 20_000, *asked, "--json").stdout)
@@ -28,7 +27,6 @@ def test_a_plan_is_shown_in_words_and_as_json(folder):
 
 
 def test_a_private_choice_of_words_takes_its_records_first():
-    # By default, a quarter of the records of a window.
     for more in ((), ("vocabulary.documents=5000",)):
         given = ("--records", 25_000, *PRIVATE, "--vocabulary-kind", "private", "--json", *more)
         found = json.loads(run("plan", *given).stdout)

@@ -55,7 +55,6 @@ def fit(folder, to, *more, code=0, **changes):
 
 @pytest.fixture(scope="module")
 def fitted(folder):
-    """A private run over the corpus: its folder, and what it printed."""
     to = folder / "fitted"
     to.mkdir()
     with same_keys():
@@ -86,7 +85,6 @@ def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
         assert matched_l1_error(truth, model.components).mean < 0.35
     stages = [[stage["first"], stage["last"] + 1] for stage in statement["stages"]]
     assert stages == slots[4:8]
-    # Nothing exact about the documents is printed.
     numbers = {int(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\d", done.stderr)}
     rejects = len(range(3, SLOTS, TENTH))
     assert 2 * EVERY in numbers
@@ -299,7 +297,6 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
     assert "words (private selection)" in done.stderr
     for path in [tmp_path / "m", *(tmp_path / "L.releases").iterdir(), tmp_path / "L"]:
         assert b"lone" not in path.read_bytes()
-    # The same words are found by who looks for them without noise.
     learned = ("vocabulary.size=9000", "vocabulary.min_document_frequency=1")
     run("fit", source, "-k", 3, "-o", tmp_path / "open", *learned)
     assert b"lone" in (tmp_path / "open").read_bytes()
@@ -353,7 +350,6 @@ def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp
     said = fit(folder, tmp_path, *field, code=65)
     assert "no record is a document of 3 known words" in said
     assert "nothing was spent" in said
-    # One record has the field.
     body = " ".join((folder / "words").read_text("ascii").split()[:3])
     (tmp_path / "b.jsonl").write_text(records + json.dumps({"body": body}) + "\n", "ascii")
     given = options(folder, tmp_path, *field)
@@ -375,7 +371,6 @@ def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
     assert model.privacy["public_model"] == public.digest
     assert model.privacy["vocabulary"] == "public"
     assert matched_l1_error(public.components, model.components).mean < 0.1
-    # Two windows of two stages.
     report = check_releases(tmp_path)
     assert [start for start, _ in slots_of(report)[::2]] == [0, EVERY]
     assert len(slots_of(report)) == 4
@@ -398,7 +393,6 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
     folder, tmp_path, monkeypatch, every, made
 ):
     """Slots up to the failure are read; with 4200, most of the last stage."""
-    # They were counted before.
     fail_behind(monkeypatch, SLOTS + 4096)
     said = fit(folder, tmp_path, every=every, code=74)
     assert "error: a source must continue answering" in said

@@ -19,7 +19,6 @@ REFUSED = [
     ("topics {new}/gone", 74, "No such file"),
     ("topics {folder}/held_out.txt", 65, "not written by streamlda"),
     ("fit --nonsense", 2, "No such option"),
-    # What stands behind --set.
     (f"{CORPUS} topics.cuont=3", 2, "--set topics.cuont: fit has no such setting; did you mean to"),
     (f"{CORPUS} topics.count", 2, "must be section.key=value, got 'topics.count'"),
     (f"{CORPUS} topics.restarts=x", 78, "topics.restarts must be an integer, got 'x' (flag)"),
@@ -27,11 +26,9 @@ REFUSED = [
     (f"{CORPUS} kafka.password=secret", 2, "--set kafka.password: fit has no such setting"),
     ("run a --set infer.topic=b", 2, "run has no such setting; it is of streamlda infer"),
     ("plan --checkpoint-folder", 2, "No such option '--checkpoint-folder'"),
-    # Flags that went.
     ("fit a --hash-bits", 2, "is no option any more; use --set vocabulary.hash_bits=VALUE"),
     ("fit a --no-refine", 2, "--no-refine is no option any more; use --set topics.refine=false"),
     ("fit a --kafka-password-file", 2, "any more; use --set kafka.password_file=VALUE"),
-    # Settings of a fit.
     ("fit {new}/gone.txt -k 1 -o {new}/m", 74, "gone.txt"),
     (f"{FIT} source.kind=follow", 78, "source.kind follow needs a daemon (streamlda run)"),
     (f"{FIT} --topics many", 78, "--topics must be an integer, got 'many' (flag)"),
@@ -43,7 +40,6 @@ REFUSED = [
     (f"{FIT} -o {{new}}/a.txt", 78, "replace what is read"),
     (f"{FIT} -o {{new}}", 78, "no regular file"),
     (f"{FIT} -o {{new}}/no/m", 78, "missing or not writable"),
-    # Inference.
     (KAFKA, 78, "--output-topic must be set for Kafka"),
     (f"{KAFKA} --output-topic in", 78, "must be a topic of its own"),
     (f"{KAFKA} --output-topic out --output x", 2, "must be left out with --kafka-topic"),
@@ -51,7 +47,6 @@ REFUSED = [
     (f"{INFER} {{folder}}/a.jsonl --append", 78, "to CSV, got format='jsonl'"),
     (f"{INFER} {{folder}}/a.jsonl {{folder}}/a.jsonl --append", 78, "to one file, got files=2"),
     (f"{INFER} a.csv --append --top 1", 2, "leave out --top and --dask"),
-    # Plans, and brokers to ask.
     ("plan --records 1000", 2, "set --epsilon and --delta"),
     (PLAN, 78, "--epsilon needs --delta"),
     (f"{PLAN} --delta 1e-6 --vocabulary nowhere", 78, "nowhere"),

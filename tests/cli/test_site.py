@@ -52,7 +52,7 @@ def sign_command(folder, to, site, config="config", **changes):
     return ["site", "sign", folder / config, "--key", own_key(folder, to, site), *given]
 
 
-def begun(folder, to, config="config"):
+def sign_and_begin(folder, to, config="config"):
     """Let all sites sign, with keys at TO, and return the file of the first round."""
     for site in SITES:
         run(*sign_command(folder, to, site, config))
@@ -111,7 +111,7 @@ def folder(tmp_path_factory):
 def test_three_sites_learn_one_model_close_to_the_truth(folder, tmp_path):
     sizes = {"n_components": 3, "n_features": 60, "documents_per_snapshot": EVERY}
     pooled = PrivateSettings(**sizes, epsilon=4.0, delta=1e-6)
-    to, rounds, round_file, log = tmp_path, len(pooled.stages), begun(folder, tmp_path), []
+    to, rounds, round_file, log = tmp_path, len(pooled.stages), sign_and_begin(folder, tmp_path), []
     for number in range(1, rounds + 1):
         commands = [share_command(folder, to, site, round_file) for site in SITES]
         log += [run(*command).stderr for command in commands]
@@ -130,12 +130,10 @@ def test_three_sites_learn_one_model_close_to_the_truth(folder, tmp_path):
     assert found.privacy["sites"]["n_sites"] == 3
     assert found.privacy["noise_multiplier"] == pytest.approx(pooled.noise_multiplier, rel=1e-3)
     assert "sites" in run("topics", to / "model", "--json").stdout
-    # Nothing is shown of the documents.
     words = (folder / "words").read_text("ascii").split()
     for text in log:
         assert not set(text.split()) & set(words)
         assert "not-json" not in text
-    # Each site has paid once for each of its documents.
     for site, weight in SITES.items():
         report = json.loads(run("budget", to / f"{site}.ledger", "--json").stdout)
         assert [shot["state"] for shot in report["snapshots"]] == ["committed"] * rounds
@@ -143,7 +141,6 @@ def test_three_sites_learn_one_model_close_to_the_truth(folder, tmp_path):
         assert [span[1] for span in spans] == [0, *(span[2] for span in spans[:-1])]
         assert abs(spans[-1][2] - weight * EVERY) <= rounds
         assert report["spent"]["epsilon"] == pytest.approx(4, rel=1e-3)
-    # Keys and ledgers are for their owner.
     for path in (folder / "east.key", to / "east.ledger", to / "east.ledger.releases"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
     before = (folder / "east.key").read_bytes()
@@ -184,7 +181,7 @@ def test_show_says_what_a_site_signs(folder):
 
 def test_nothing_is_signed_or_shared_unseen(folder, tmp_path):
     """The attack: a config of a stranger is answered at first sight."""
-    begun(folder, tmp_path)
+    sign_and_begin(folder, tmp_path)
     make_config(folder, "other", label="other")
     ledger, of_other = tmp_path / "east.ledger", folder / "other"
     digest = FederationConfig.load(of_other).digest
@@ -204,7 +201,6 @@ def test_nothing_is_signed_or_shared_unseen(folder, tmp_path):
     ):
         printed = run(*command, code=CONFIGURATION).stderr
         assert any(part in printed for part in message.split("|"))
-        # It was shown first.
         assert "promise      epsilon 4" in printed
         assert not ledger.exists()
 
@@ -237,7 +233,7 @@ def test_one_site_among_invented_ones_signs_and_shares_nothing(folder, tmp_path)
 
 def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_path):
     """The attack: two shares under one mask, whose difference shows documents under less noise."""
-    begun(folder, tmp_path)
+    sign_and_begin(folder, tmp_path)
     command = share_command(folder, tmp_path, "east")
     share, key = tmp_path / "east.share", tmp_path / "east.key"
     kept = next((tmp_path / "east.key.rounds").glob("*/000001-1"))
@@ -269,7 +265,7 @@ def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_p
 
 def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(folder, tmp_path):
     """Otherwise all sites lose the documents of the rounds before."""
-    begun(folder, tmp_path)
+    sign_and_begin(folder, tmp_path)
     wanted = round(SITES["east"] * EVERY)
     lines = (folder / "east.jsonl").read_text("ascii").splitlines(keepends=True)
     few = tmp_path / "few.jsonl"
@@ -288,11 +284,11 @@ def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(fold
 
 def test_records_that_a_site_shares_again_under_another_path_are_charged_for_each(folder, tmp_path):
     """In a share of another config, which takes fewer than a third of the file."""
-    run(*share_command(folder, tmp_path, "east", begun(folder, tmp_path)))
+    run(*share_command(folder, tmp_path, "east", sign_and_begin(folder, tmp_path)))
     make_config(folder, "other", label="other")
     again = tmp_path / "again"
     again.mkdir()
-    begun(folder, again, config="other")
+    sign_and_begin(folder, again, config="other")
     copy = again / "copy.jsonl.gz"
     copy.write_bytes(gzip.compress((folder / "east.jsonl").read_bytes()))
     given = {"config": "other", "records": copy, "ledger": tmp_path / "east.ledger"}
@@ -313,7 +309,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
         command = share_command(folder, to, "east", round_file, config, "-", ledger)
         return run(*command, "--format", "jsonl", *more, given=records, code=code).stderr
 
-    first = begun(folder, tmp_path)
+    first = sign_and_begin(folder, tmp_path)
     # Lines without a document cost nothing.
     whole, records = records, b'{"txet": "one"}\n' * records.count(b"\n")
     assert "no record is a document" in at_east(tmp_path, first, code=DATA)
@@ -329,7 +325,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
     make_config(folder, "another", label="another")
     again = tmp_path / "again"
     again.mkdir()
-    other = begun(folder, again, config="another")
+    other = sign_and_begin(folder, again, config="another")
     said = at_east(again, other, "another", "source.stream=other")
     assert "charged for each: repeated=" in said
     report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
@@ -340,7 +336,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
 
 
 def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder, tmp_path):
-    first = begun(folder, tmp_path)
+    first = sign_and_begin(folder, tmp_path)
     run(*share_command(folder, tmp_path, "east"))
     shutil.rmtree(tmp_path / "east.ledger.releases")
     result = run(*share_command(folder, tmp_path, "east"), code=CONFIGURATION)

@@ -9,7 +9,7 @@ import pytest
 from streamlda.errors import SourceError
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.stdin import StdinSource
-from tests.connectors.test_files import resumed
+from tests.connectors.test_files import reopen
 
 GERMAN = "Das Paket kam später an; die Größe war falsch, schöne Grüße aus Köln."
 FRENCH = "Le colis est arrivé très tard, le problème a été réglé après, ça va."
@@ -96,7 +96,7 @@ def test_recoded_files_resume_where_they_stood(tmp_path):
     source, seen = FileSource(tmp_path / "a.txt"), []
     while not (batch := source.poll(1)).exhausted:
         seen += batch.texts
-        source = resumed(source, tmp_path / "a.txt")
+        source = reopen(source, tmp_path / "a.txt")
     assert seen + batch.texts == texts
 
 

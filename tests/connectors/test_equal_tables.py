@@ -122,7 +122,7 @@ def check_documents(found):
 
 @pytest.mark.parametrize("form", TIMES)
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_csv(form, delimiter, tmp_path):
+def test_csv_gives_the_same_table_in_every_dialect(form, delimiter, tmp_path):
     rows = make_rows(form)
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):
         named = {"encoding": encoding} if encoding in NAMED else {}
@@ -137,7 +137,7 @@ def test_csv(form, delimiter, tmp_path):
 
 @pytest.mark.parametrize("form", TIMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_json(form, kind, tmp_path):
+def test_json_gives_the_same_table_in_every_form(form, kind, tmp_path):
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):
         # As Python's own library writes NaN of pandas.
         null = (None, math.nan)[number % 2]
@@ -165,7 +165,7 @@ def test_nan_makes_no_json_of_what_is_none(value, tmp_path):
 
 
 @pytest.mark.parametrize("form", [*TIMES, "times", "days"])
-def test_parquet_and_workbooks(form, tmp_path):
+def test_parquet_and_workbooks_give_the_same_table(form, tmp_path):
     rows = make_rows(form) if form in TIMES else TABLE
     if form == "days":
         rows = [row | {"when": row["when"].date()} for row in rows]

@@ -38,7 +38,7 @@ def drain(source, max_records=100):
             return texts, [(reject.record, reject.reason) for reject in rejects]
 
 
-def resumed(source, *arguments, **options):
+def reopen(source, *arguments, **options):
     position = source.position()
     source.close()
     again = FileSource(*arguments, **options)
@@ -54,7 +54,7 @@ def test_urls_of_other_file_systems_are_read():
     poll = source.poll(3)
     assert poll.rejects == [Reject("memory:///streamlda-test/a.jsonl.gz", 2, "not-json")]
     assert poll.documents == ["one", "two"]
-    assert drain(resumed(source, "memory://streamlda-test/*")) == (["three"], [])
+    assert drain(reopen(source, "memory://streamlda-test/*")) == (["three"], [])
     # Of remote files, only the first of each format is opened when the source is made.
     memory.pipe("/streamlda-csv/a.csv", b"text\none\n")
     memory.pipe("/streamlda-csv/b.csv", b"body\ntwo\n")
@@ -114,12 +114,11 @@ def test_parquet_columns_of_text_are_read(kind, tmp_path):
 )
 def test_parquet_users_are_text_or_integers(kind, values, users, tmp_path):
     column, texts = pa.array(values, kind), pa.array(["a", "b", "c", "d"])
-    # The user's column stands before that of the text.
     pq.write_table(pa.table({"user": column, "text": texts}), tmp_path / "a.parquet")
     source = FileSource(tmp_path, user_field="user")
     first = source.poll(3)
     assert first.documents == ["a", "b", "c"]
-    assert first.users + resumed(source, tmp_path, user_field="user").poll(3).users == users
+    assert first.users + reopen(source, tmp_path, user_field="user").poll(3).users == users
 
 
 @pytest.mark.parametrize(
@@ -232,7 +231,7 @@ def test_resume_in_a_file_that_lost_what_was_read_or_another_list_is_an_error(
     source = FileSource(tmp_path / "*")
     source.poll(2)
     path.write_bytes(compress(after))
-    again = resumed(source, tmp_path / "*")
+    again = reopen(source, tmp_path / "*")
     with pytest.raises(SourceError, match=missing):
         again.poll(1)
     again.close()
@@ -304,7 +303,6 @@ def test_fields_of_the_first_record_without_text_are_named(tmp_path, records, fi
     (tmp_path / "a.jsonl").write_text(data, "ascii")
     with closing(FileSource(tmp_path)) as source:
         assert source.poll(10).fields == fields
-    # Those of Kafka are named too.
     rows = [Record("t", 0, i, 0, None, line.encode()) for i, line in enumerate(data.split("\n"))]
     batch = BatchBuilder(10, 0.0)
     assert RecordOptions("t", "jsonl", ReadOptions(), None).take(

@@ -173,7 +173,6 @@ def test_many_files_are_read_in_order_and_none_stays_open(tmp_path, follow):
     assert len(json.dumps(dict(source.position()))) < 500 * n_files
     Log(tmp_path / "00007.txt").write("more")
     texts(source, ["more"])
-    # The oldest file goes first.
     texts(follow(tmp_path, half[1]), ["more", *seen[half[0] :]])
 
 
@@ -204,7 +203,7 @@ def size_of(lines):
     return sum(len(line) + 1 for line in lines)
 
 
-def lost(source):
+def count_lost(source):
     gaps = source.position()["gaps"], source.position()["lost_bytes"]
     assert source.lost() == dict(zip(("gaps", "bytes"), gaps, strict=True))
     return gaps
@@ -213,7 +212,7 @@ def lost(source):
 @pytest.mark.parametrize(
     ("name", "whole"), [("{}.1", True), ("{}-20250131", False), ("{}.2025-01-31T00:00:00Z", True)]
 )
-def test_rotation_is_followed(log, follow, name, whole):
+def test_no_line_is_lost_or_repeated_at_a_rotation(log, follow, name, whole):
     log.write("one", "two")
     source = follow(log.path if whole else log.path.parent)
     texts(source, ["one", "two"])
@@ -316,7 +315,7 @@ def test_gone_before_it_was_read_is_refused_or_recorded_without_its_text(log, fo
     assert fresh.position() == before
     source = follow(log.path, position, allow_gaps=True)
     texts(source, ["new"])
-    assert lost(source) == (1, unread)
+    assert count_lost(source) == (1, unread)
     assert f"{unread} bytes lost" in caplog.text
     assert "word" not in caplog.text
     texts(follow(log.path, source.position()), [])
@@ -380,7 +379,7 @@ def test_what_was_read_or_never_finished_may_be_cut_off_without_a_gap(log, follo
     texts(source, [])
     log.write("two")
     texts(source, ["two"])
-    assert lost(source) == (0, 0)
+    assert count_lost(source) == (0, 0)
 
 
 def test_unread_lines_that_were_cut_off_are_a_gap(log, follow):
@@ -394,7 +393,7 @@ def test_unread_lines_that_were_cut_off_are_a_gap(log, follow):
     texts(source, [])
     source.resume()
     texts(source, [])
-    assert lost(source) == (1, size_of(LINES[1:]))
+    assert count_lost(source) == (1, size_of(LINES[1:]))
 
 
 def test_names_from_which_rotation_makes_a_name(log, follow):
@@ -423,4 +422,4 @@ def test_a_copy_that_is_shorter_than_what_was_read_is_not_read_again(log, follow
     log.path.write_text("new\n")
     for each in (source, follow(log.path, position)):
         texts(each, ["new"])
-        assert lost(each) == (0, 0)
+        assert count_lost(each) == (0, 0)

@@ -9,7 +9,7 @@ import pytest
 from streamlda.errors import SourceError
 from streamlda_connectors import compressed
 from streamlda_connectors.files import FileSource
-from tests.connectors.test_files import drain, resumed
+from tests.connectors.test_files import drain, reopen
 
 ROWS = [
     {"id": "1", "title": "red", "body": "cat and dog"},
@@ -53,7 +53,7 @@ def test_records_inside_an_object_are_read(content, field, indent, tmp_path):
     options = {"text_field": "body", "records_field": field}
     source = FileSource(path, **options)
     assert source.poll(1, 60).texts == ["cat and dog"]
-    assert drain(resumed(source, path, **options)) == (["sea"], [])
+    assert drain(reopen(source, path, **options)) == (["sea"], [])
     none = [(1, "no-records")]
     assert drain(FileSource(path, **options | {"records_field": "docs"}))[1] == none
     top = field.partition(".")[0]
@@ -118,7 +118,7 @@ def test_csv_as_it_is_written_is_read(kind, tmp_path):
     given = {"text_field": fields[0], "id_field": fields[1]}
     source = FileSource(tmp_path / "a.csv", **given)
     first = source.poll(1)
-    poll = resumed(source, tmp_path / "a.csv", **given).poll(9)
+    poll = reopen(source, tmp_path / "a.csv", **given).poll(9)
     texts = [text for text in first.texts + poll.texts if text]
     assert (texts, poll.rejects) == (["one", "two"], [])
     assert [at.id for at in first.locations + poll.locations if at.id][:2] == ["1", "2"]

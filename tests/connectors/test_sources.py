@@ -103,7 +103,6 @@ def csv_case(folder, opened):
     path.write_bytes(rows.encode())
     rejects = [Reject(str(path), 4, "broken-csv"), Reject(str(path), 8, "broken-csv")]
     texts = ['one, "1"\r\ntwo', 'plain 5" disk', "", "closedx", "no name"]
-    # A column that is not there leaves all users unknown.
     (folder / "b.csv").write_text("text\nlast\n")
     options = {"user_field": "id", "time_field": "on", "id_field": "id"}
     return Case(
@@ -247,12 +246,12 @@ MAKE_CASES = [make for name, make in list(globals().items()) if name.endswith("_
 
 @pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("make_case", MAKE_CASES, ids=lambda make: make.__name__)
-def test_source_passes(make_case, check, tmp_path):
+def test_a_source_keeps_the_contract(make_case, check, tmp_path):
     with ExitStack() as opened:
         check(make_case(tmp_path, opened))
 
 
-def test_a_source_is_refused(tmp_path, monkeypatch):
+def test_a_wrong_source_is_refused_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.txt", "a.eml", "a.html"):
         (tmp_path / name).touch()

@@ -29,7 +29,6 @@ def planted(seed=7):
 
 @cache
 def planted_documents():
-    # Every twentieth is too short to be learned from.
     rows = planted().documents(12_000).to_csr().tolil()
     rows[::20] = 0
     return DocumentBatch.from_matrix(rows.tocsr())
@@ -170,5 +169,4 @@ def perplexity(model, held_out):
 
 
 def save_state(path, learner):
-    """Write the state of a learner, without its words."""
     write_state(path, *capture_state(learner, {}, None))

@@ -23,7 +23,7 @@ def documents():
     return CORPUS.documents(N)
 
 
-def learned(documents, *ends, settings=SETTINGS):
+def learn_in_batches(documents, *ends, settings=SETTINGS):
     engine = Engine(settings)
     for start, end in zip((0, *ends), (*ends, N), strict=True):
         engine.add(documents.rows(start, end))
@@ -32,7 +32,7 @@ def learned(documents, *ends, settings=SETTINGS):
 
 def test_where_a_source_ends_topics_are_those_of_a_fit_until_documents_follow(documents):
     _, fitted = Engine.fit(SETTINGS, documents)
-    engine = learned(documents, 10, 700)
+    engine = learn_in_batches(documents, 10, 700)
     assert engine.progress.unfinished
     engine.end()
     assert not engine.progress.unfinished
@@ -52,8 +52,8 @@ def test_readings_on_the_way_depend_on_the_documents_alone(documents):
         read.add(documents.rows(start, start + 100))
         read.snapshot()
     found = read.snapshot()
-    resumed = Engine.from_state(*learned(documents, 900).state())
-    for other in (learned(documents), resumed):
+    resumed = Engine.from_state(*learn_in_batches(documents, 900).state())
+    for other in (learn_in_batches(documents), resumed):
         assert np.array_equal(other.snapshot().components, found.components)
     # Of the first 1000, and one pass over the rest.
     assert found.diagnostics["refinement"]["steps"] > N // 100
@@ -62,7 +62,7 @@ def test_readings_on_the_way_depend_on_the_documents_alone(documents):
 def test_a_source_beyond_the_limit_is_followed_as_a_stream(documents, monkeypatch):
     monkeypatch.setattr("streamlda.engine.warmup.WARMUP_MAX_ENTRIES", 1)
     most = int(documents.row_pointers[1000])
-    engine = learned(documents, settings=replace(SETTINGS, kept_entries=most))
+    engine = learn_in_batches(documents, settings=replace(SETTINGS, kept_entries=most))
     assert engine.refining
     assert not engine.progress.unfinished
     engine.end()
@@ -74,7 +74,7 @@ def test_a_source_beyond_the_limit_is_followed_as_a_stream(documents, monkeypatc
 @pytest.mark.parametrize("alpha_0", [0.6, None])
 def test_topics_of_an_online_method_are_refined_grow_and_are_resumed(documents, alpha_0):
     settings = replace(SETTINGS, solver="online-power", alpha_0=alpha_0, kept_entries=0)
-    engine = learned(documents, settings=settings)
+    engine = learn_in_batches(documents, settings=settings)
     assert engine.refining
     model = engine.snapshot()
     assert matched_l1_error(CORPUS.components, model.components).mean < 0.3

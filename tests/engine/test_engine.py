@@ -91,7 +91,6 @@ def test_cuts_of_the_stream_change_nothing(name):
     kind = KINDS[name]
     documents, whole = kind.documents().rows(0, 3400), kind.engine()
     whole.add(documents)
-    # A few large parts, and then many small ones.
     cuts, parts = [1, 299, 300, 301, 1200, *range(1207, 3100, 97), 3157, 3158], kind.engine()
     for start, stop in pairwise([0, *(cut for cut in cuts if cut < len(documents)), 10**6]):
         parts.add(documents.rows(start, stop))
@@ -229,7 +228,6 @@ def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
     assert {f"current.{name}" for name in plain.state()} == sums
     for name, wanted in plain.state().items():
         np.testing.assert_array_equal(arrays[f"current.{name}"], wanted)
-    # It needs no warm-up.
     assert fed(sharing(warmup_documents=10**6), documents, 0, 2).snapshot().documents_seen == 2
     # As good as the same documents in rounds, which end with a projection of 2000 of them.
     assert error(planted(), learner) < 0.05

@@ -107,7 +107,7 @@ def test_words_of_bins_are_bounded_however_they_are_cut(monkeypatch, most):
     assert own[3] == (0 if columns == 21 else before[3])
 
 
-def test_the_timeline_says_when():
+def test_the_timeline_says_when_topics_were_prevalent():
     documents, planted = moving()
     engine = fed(Engine(SETTINGS), documents, 0, 6000)
     engine.add(documents.rows(0, 50).dated(np.full(50, UNDATED)))
@@ -166,7 +166,7 @@ def test_documents_in_memory_are_one_interval_and_a_stream_continues_from_it():
     assert factor(later.interval.prevalence, wanted, 0.05) < 1.35
 
 
-def counted(bins, starts):
+def count_over_a_restart(bins, starts):
     middle = len(starts) // 3
     for part in (starts[:middle], starts[middle:]):
         bins.add(DocumentBatch.from_matrix(np.full((len(part), 1), 3)).dated(np.asarray(part)))
@@ -209,7 +209,7 @@ def counted(bins, starts):
     ],
 )
 def test_the_bulk_of_records_keeps_its_bins(starts, kept):
-    found = counted(Bins(), starts)
+    found = count_over_a_restart(Bins(), starts)
     assert len(found.held) <= 1000
     assert found.held.keys() >= set(kept)
     assert sum(n for n, _ in found.held.values()) + found.late == len(starts)

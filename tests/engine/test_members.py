@@ -24,7 +24,6 @@ from tests.engine.kinds import (
 )
 
 SETTINGS = EngineSettings(**TEXT)
-#: Documents of a step.
 STEP = 30
 
 
@@ -33,7 +32,7 @@ def member(documents=None):
     return learner if documents is None else fed(learner, documents)
 
 
-def joined(engines):
+def merge(engines):
     first, *others = engines
     for other in others:
         first.merge(other)
@@ -84,19 +83,18 @@ def merged_by_definition(parts):
 )
 def test_merging_is_by_definition_whatever_the_order_and_the_grouping(sizes, random):
     parts = parts_of(text_documents(), sizes)
-    found = joined([member(part) for part in parts]).snapshot()
+    found = merge([member(part) for part in parts]).snapshot()
     np.testing.assert_allclose(found.components, merged_by_definition(parts), rtol=1e-9)
     shuffled = random.sample(parts, len(parts))
     cut = random.randint(1, len(parts) - 1)
-    groups = [joined([member(part) for part in each]) for each in (shuffled[:cut], shuffled[cut:])]
-    model = joined(groups).snapshot()
+    groups = [merge([member(part) for part in each]) for each in (shuffled[:cut], shuffled[cut:])]
+    model = merge(groups).snapshot()
     for name in ("components", "background", "alpha"):
         mine, theirs = getattr(model, name), getattr(found, name)
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-15, err_msg=name)
     assert (model.documents_seen, model.tokens_seen) == (sum(sizes), found.tokens_seen)
     assert model.diagnostics["refinement"] == found.diagnostics["refinement"]
     assert found.documents_seen == sum(sizes)
-    # Frequencies of the words of all documents.
     whole = text_documents().rows(0, sum(sizes))
     rows = whole.to_csr() / whole.lengths[:, None]
     np.testing.assert_allclose(found.background, np.asarray(rows.mean(axis=0)).ravel(), rtol=1e-9)
@@ -134,7 +132,7 @@ def test_merged_topics_are_as_good_as_those_of_one_engine():
         whose = np.random.default_rng(0).choice(members, len(documents), p=shares / shares.sum())
         parts = [documents.where(whose == each) for each in range(members)]
         learners = [fed(Engine(SETTINGS, shared_start=start), part) for part in parts]
-        merged = joined(learners).snapshot()
+        merged = merge(learners).snapshot()
         usual, at_first = perplexity(one, held_out), perplexity(before, held_out)
         assert perplexity(merged, held_out) < min(1.01 * usual, at_first)
 
@@ -145,7 +143,7 @@ def test_what_is_measured_is_of_the_documents_of_all():
     dated = DocumentBatch(**documents.arrays | {"bins": days}, n_features=documents.n_features)
     one = fed(member(), dated).snapshot()
     whose = np.arange(1200) % 5
-    merged = joined([member(dated.where(np.isin(whose, each))) for each in ([0], [1, 2], [3, 4])])
+    merged = merge([member(dated.where(np.isin(whose, each))) for each in ([0], [1, 2], [3, 4])])
     found = merged.snapshot()
     np.testing.assert_array_equal(found.timeline.documents, [400, 400, 400])
     np.testing.assert_allclose(found.timeline.tokens.sum(axis=1), one.timeline.tokens.sum(axis=1))

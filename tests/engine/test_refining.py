@@ -20,7 +20,6 @@ from tests.engine.kinds import (
 )
 
 K, V, WARMUP = 12, 300, 300
-#: Documents of a step.
 STEP = 30
 SETTINGS = EngineSettings(**TEXT)
 

@@ -125,7 +125,6 @@ def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threa
             given = rows[part].copy()
             with limit_threads(threads):
                 lda.partial_fit(given)
-            # No array of the caller is kept.
             given.data[:], given.indices[:] = 1.0, 0
             if number == 2:
                 assert lda.components_.shape[1] == 120

@@ -278,7 +278,7 @@ def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X, tmp_path):
         lda.partial_fit(X[1000:1001])
 
 
-def test_it_continues_as_it_began(X):
+def test_partial_fit_refuses_changed_parameters(X):
     lda = private(documents_per_snapshot=1000).partial_fit(X[:300])
     with pytest.raises(InvalidSettingError, match="parameters were changed"):
         lda.set_params(delta=1e-5).partial_fit(X[300:])

@@ -52,7 +52,7 @@ BLANK = {
 }
 
 
-def joined(documents):
+def join(documents):
     found = {}
     for name in BLANK:
         values = np.concatenate([d[name][1] for d in documents])
@@ -70,19 +70,19 @@ def mechanism(relation="zero-out", g=1, n_max=50, z=4.0):
     return JointGaussian(BLOCKS, z, **how)
 
 
-def summed(documents, made=None, users=None, cuts=()):
+def sum_of(documents, made=None, users=None, cuts=()):
     found = Sums(made or mechanism(), by_user=users is not None)
     ends = [0, *sorted(cuts), len(documents)]
     for start, stop in itertools.pairwise(ends):
         if start < stop:
             whose = None if users is None else users[start:stop]
-            found.add(joined(documents[start:stop]), stop - start, whose)
+            found.add(join(documents[start:stop]), stop - start, whose)
     return found
 
 
 def apart(here, there, made, users=(None, None)):
     """How far two streams are apart, over what the mechanism says at most."""
-    one, other = (summed(d, made, u).aggregates for d, u in zip((here, there), users, strict=True))
+    one, other = (sum_of(d, made, u).aggregates for d, u in zip((here, there), users, strict=True))
     return distance(made, one, other) / made.l2_sensitivity
 
 
@@ -148,7 +148,7 @@ def test_whole_numbers_are_those_of_exact_arithmetic():
     made, rng = mechanism(z=1.0), np.random.default_rng(5)
     for scale in (1e-3, 1.0, 1e5):
         one = document(rng, scale)
-        found = summed([one], made).aggregates
+        found = sum_of([one], made).aggregates
         norm = math.sqrt(sum(Fraction(x) ** 2 for x in one["rows"][1].ravel().tolist()))
         factor = min(1.0, BOUND / norm) if norm else 1.0
         rows, values = one["rows"]
@@ -162,9 +162,9 @@ def test_whole_numbers_are_those_of_exact_arithmetic():
 
 @given(stream=streams(), cuts=st.sets(st.integers(0, 8), max_size=4), rng=GENERATORS)
 def test_sums_depend_neither_on_the_cut_into_batches_nor_on_the_order(stream, cuts, rng):
-    whole = summed(stream).aggregates
+    whole = sum_of(stream).aggregates
     mixed = [stream[i] for i in rng.permutation(len(stream))]
-    for other in (summed(stream, cuts={c for c in cuts if c <= len(stream)}), summed(mixed)):
+    for other in (sum_of(stream, cuts={c for c in cuts if c <= len(stream)}), sum_of(mixed)):
         assert other.slots == len(stream)
         for name, counts in whole.items():
             np.testing.assert_array_equal(counts, other.aggregates[name])
@@ -173,9 +173,9 @@ def test_sums_depend_neither_on_the_cut_into_batches_nor_on_the_order(stream, cu
 def test_what_is_not_a_number_adds_nothing_and_moves_nobody():
     rest = [document(np.random.default_rng(k)) for k in range(4)]
     for bad in (math.nan, math.inf, -math.inf, 1e200):
-        found = summed([*rest, document(np.random.default_rng(9), value=bad)])
+        found = sum_of([*rest, document(np.random.default_rng(9), value=bad)])
         for name in ("rows", "dense", "cells"):
-            np.testing.assert_array_equal(found.aggregates[name], summed(rest).aggregates[name])
+            np.testing.assert_array_equal(found.aggregates[name], sum_of(rest).aggregates[name])
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_is_not_a_number_adds_nothing_and_moves_nobody():
     ],
 )
 def test_doubles_that_are_not_those_of_a_block_are_refused(name, wrong):
-    good = joined([BLANK])
+    good = join([BLANK])
     for given_, match in (
         (good | {name: wrong}, f"block='{name}'"),
         ({n: c for n, c in good.items() if n != name}, "not those of the blocks"),
@@ -208,8 +208,6 @@ def test_doubles_that_are_not_those_of_a_block_are_refused(name, wrong):
     with pytest.raises(InvalidSettingError, match="slots must lie in 0"):
         full.add(good, 1)
 
-
-# Planted bugs.
 
 clip = clip_factors
 
@@ -281,8 +279,6 @@ def test_planted_bug_is_found(where, name, bug, monkeypatch):
     monkeypatch.setattr(where, name, bug)
     assert found() > 1.05
 
-
-# The factors themselves.
 
 bounds = st.floats(1e-100, 1e100)
 

@@ -75,7 +75,6 @@ def free_ports(count):
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.bind(("127.0.0.1", 0))
         ports.append(kept.getsockname()[1])
-        # Nobody closes it.
         kept.detach()
     return ports
 
@@ -150,7 +149,6 @@ class Broker:
             self._wait()
 
     def kill(self):
-        """End it at once (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(START_SECONDS)
@@ -184,7 +182,6 @@ class Broker:
 
 @contextmanager
 def broker_in(folder):
-    """Run a broker in a folder, which is removed at the end."""
     broker = Broker(folder)
     try:
         broker.start()

@@ -71,7 +71,6 @@ def daemon_of(folder, bootstrap):
 
 
 def ask(address):
-    """Return an answer in JSON, None while there is none; the process tells if it has ended."""
     try:
         with urllib.request.urlopen(address, timeout=5) as answer:
             return json.load(answer)

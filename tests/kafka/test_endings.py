@@ -135,8 +135,7 @@ def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reach
 CLIENT, SECRET = "reader", "s3cret + more"
 
 
-def unsigned(seconds):
-    """Return a JSON Web Token without a signature, from now for so long."""
+def make_unsigned_token(seconds):
     now = time.time()
     parts = {"alg": "none"}, {"sub": CLIENT, "iat": now - 60, "exp": now + seconds}
     coded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
@@ -145,8 +144,6 @@ def unsigned(seconds):
 
 @pytest.fixture
 def endpoint():
-    """Token endpoint; `answer` is a status and a body."""
-
     def respond(request, body):
         basic = request.headers["Authorization"].removeprefix("Basic ")
         server.asked.append((parse_qs(body.decode()), base64.b64decode(basic).decode()))
@@ -193,7 +190,6 @@ def test_a_token_is_kept_until_it_gets_old_and_beyond_that_while_the_endpoint_is
     assert token_at(12, 200, given("two")) == "two"
     assert token_at(19, 200, given("three")) == "two"
     assert token_at(21, 200, {"access_token": "three"}) == "three"
-    # Its life is not known.
     assert token_at(21, 200, given("four")) == "four"
     asked = {"grant_type": ["client_credentials"], "scope": ["topics"]}
     assert endpoint.asked[0] == (asked, "reader:s3cret+%2B+more")
@@ -229,14 +225,14 @@ def test_a_topic_is_read_with_tokens_of_an_endpoint_and_of_a_file(
     def check_read(security):
         assert read(source_of(topics, topic, **there, security=security), 1)[0] == ["one"]
 
-    endpoint.answer = 200, {"access_token": unsigned(300), "expires_in": 300}
+    endpoint.answer = 200, {"access_token": make_unsigned_token(300), "expires_in": 300}
     check_read(security)
-    (tmp_path / "token").write_text(unsigned(300) + "\n")
+    (tmp_path / "token").write_text(make_unsigned_token(300) + "\n")
     ways = {name: security[name] for name in ("protocol", "mechanism")}
     by_file = {**ways, "token_file": str(tmp_path / "token")}
     check_read(by_file)
 
-    (tmp_path / "token").write_text(unsigned(-30))
+    (tmp_path / "token").write_text(make_unsigned_token(-30))
     endpoint.answer = 401, {}
     for wrong, problem in ((by_file, "SaslAuthenticationFailedError"), (security, "HTTP401")):
         with pytest.raises(SourceAccessError) as caught:

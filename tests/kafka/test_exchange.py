@@ -52,7 +52,7 @@ def poll(exchange, n_records):
     return [each for each in found if each.batch.n_records]
 
 
-def exchanged(exchange, n_records):
+def answer_records(exchange, n_records):
     n = 0
     while n < n_records:
         (received,) = poll(exchange, 1)
@@ -61,7 +61,7 @@ def exchanged(exchange, n_records):
     assert n == n_records
 
 
-def committed(topics, output, n_partitions=1):
+def read_committed(topics, output, n_partitions=1):
     return topics.read(output, n_partitions, isolation_level="read_committed")
 
 
@@ -69,7 +69,7 @@ def answers_are(topics, output, *texts):
     """Wait for the answers that are committed: marks of transactions come a moment later."""
 
     def found():
-        return [row.value.split()[-1] for row in committed(topics, output)]
+        return [row.value.split()[-1] for row in read_committed(topics, output)]
 
     wait_until(lambda: len(found()) >= len(texts))
     assert found() == [*texts]
@@ -86,14 +86,14 @@ def test_each_document_has_one_answer_under_its_key_in_its_partition(
         topics.send(topic, [b"one", None, b"\xff", b"two"], number, key=b"key %d" % number)
     rejected = []
     first = exchange_of(on_reject=lambda record, reason: rejected.append((record.offset, reason)))
-    exchanged(first, 9)
+    answer_records(first, 9)
     assert rejected == [(2, "not-utf8")] * 3
     assert set(first.source.lag().values()) == {0}
     first.close()
     topics.send(topic, [b"three"], 2, key=None)
-    exchanged(exchange_of(), 1)
-    wait_until(lambda: len(committed(topics, output, 2)) == 7)
-    rows = committed(topics, output, 2)
+    answer_records(exchange_of(), 1)
+    wait_until(lambda: len(read_committed(topics, output, 2)) == 7)
+    rows = read_committed(topics, output, 2)
     # Partition 2 of the topic goes to partition 0 of the output.
     wanted = [
         (n % 2, b"key %d" % n, f"{topic}/{n} {at} {text}".encode())
@@ -131,10 +131,10 @@ def test_cut_off_at_a_commit_answers_and_offsets_are_both_there_or_neither(
     second = exchange_of()
     if written:
         topics.send(topic, [b"three"])
-        exchanged(second, 1)
+        answer_records(second, 1)
         answers_are(topics, output, b"one", b"two", b"three")
     else:
-        exchanged(second, 2)
+        answer_records(second, 2)
         answers_are(topics, output, b"one", b"two")
 
 
@@ -146,7 +146,7 @@ def test_one_that_left_the_group_writes_nothing(topics, topic, output, exchange_
     # As the brokers do with a member that does not answer.
     stale._member.consumer._coordinator.maybe_leave_group()
     assert not stale.commit(make_answers(received))
-    exchanged(exchange_of(), 1)
+    answer_records(exchange_of(), 1)
     answers_are(topics, output, b"one")
 
 
@@ -167,10 +167,10 @@ def test_a_partition_moves_once_what_was_read_of_it_is_answered(topics, topic, o
     wait_until(is_shared)
     for number, text in enumerate((b"three", b"four")):
         topics.send(topic, [text], number)
-    exchanged(first, 1)
-    exchanged(second, 1)
-    wait_until(lambda: len(committed(topics, output)) >= 4)
-    texts = [row.value.split()[-1] for row in committed(topics, output)]
+    answer_records(first, 1)
+    answer_records(second, 1)
+    wait_until(lambda: len(read_committed(topics, output)) >= 4)
+    texts = [row.value.split()[-1] for row in read_committed(topics, output)]
     assert sorted(texts) == sorted([b"one", b"two", b"three", b"four"])
 
 
@@ -190,7 +190,7 @@ def test_records_that_were_removed_are_refused_or_counted(
         poll(refused, 1)
     refused.close()
     last = exchange_of(allow_gaps=True, start=start)
-    exchanged(last, 2)
+    answer_records(last, 2)
     assert last.source.lost()["records"] == 7 - received.batch.n_records
 
 
@@ -201,5 +201,5 @@ def test_latest_begins_at_the_end_where_the_group_has_no_offset(topics, topic, o
     source = exchange.source
     wait_until(lambda: not exchange.poll(9, 0.2).batch.texts and source.lag() == {0: 0})
     topics.send(topic, [b"new"])
-    exchanged(exchange, 1)
+    answer_records(exchange, 1)
     answers_are(topics, output, b"new")

@@ -21,7 +21,7 @@ def record(offset, value=SECRET, topic="source"):
     return Record(topic, 3, offset, 1_700_000_000_000 + offset, b"key", value)
 
 
-def put(letters, *records):
+def put_letters(letters, *records):
     for each in records:
         letters.put(each, "not-json")
     letters.flush(60)
@@ -35,7 +35,7 @@ def test_a_letter_refers_to_the_record_and_has_its_time_but_no_text(topics, topi
     # The records are old: a broker that looks for such would remove them before they are read.
     topics.make(topic, **{"retention.ms": "-1"})
     letters = letters_to(topics, topic)
-    put(letters, record(7), record(8, None))
+    put_letters(letters, record(7), record(8, None))
     rows = topics.read(topic)
     assert [row.key for row in rows] == [b"source/3/7", b"source/3/8"]
     digest = hashlib.sha256(SECRET).hexdigest()

@@ -16,7 +16,7 @@ from streamlda_connectors.kafka import consumer, writing
 from streamlda_connectors.kafka import source as kafka_source
 from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.partitions import LogTruncation
-from tests.kafka.test_producer import SECRET, offsets, put, record
+from tests.kafka.test_producer import SECRET, offsets, put_letters, record
 from tests.kafka.topics import SECONDS, read, wait_until
 
 
@@ -83,7 +83,7 @@ def texts_from(first, last):
     return [str(i) for i in range(first, last)]
 
 
-def at(source, position):
+def resume_at(source, position):
     """Return `source` where a position, stored as JSON, says."""
     source.seek(json.loads(json.dumps(dict(position))))
     return source
@@ -101,21 +101,21 @@ def test_records_removed_before_they_were_read_are_refused_or_recorded(
     read(source, 15)
     at_end = source.position()
     topics.remove_before(topic, first_left)
-    source = at(source_of(topics, topic), at_end)
+    source = resume_at(source_of(topics, topic), at_end)
     with pytest.raises(SourceError, match=rf"offset=5 log='{first_left}\.\.20'"):
-        at(source, behind)
+        resume_at(source, behind)
     assert source.position() == at_end
-    source = at(source_of(topics, topic, allow_gaps=True), behind)
+    source = resume_at(source_of(topics, topic, allow_gaps=True), behind)
     assert source.position()["lost"] == {"0": lost}
     assert source.lost() == {"records": lost}
     topics.send(topic, numbers(20, 25))
     assert read(source, 25 - first_left)[0] == texts_from(first_left, 25)
     after = source.position()
-    assert at(source_of(topics, topic), after).position() == after
+    assert resume_at(source_of(topics, topic), after).position() == after
     ahead = {**after, "offsets": {"0": 30}}
     with pytest.raises(SourceError, match=rf"offset=30 log='{first_left}\.\.25'"):
-        at(source_of(topics, topic), ahead)
-    source = at(source_of(topics, topic, allow_gaps=True), ahead)
+        resume_at(source_of(topics, topic), ahead)
+    source = resume_at(source_of(topics, topic, allow_gaps=True), ahead)
     # Five offsets less were passed, and the records that were read stay.
     assert source.position() == {**after, "gaps": {"0": lost - 5}}
 
@@ -209,7 +209,7 @@ def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, sou
     said = "SourceRefusedError: the topic was replaced by another"
     wait_until(lambda: refusal_by(source).startswith(said))
     with pytest.raises(SourceError, match="topic_id="):
-        at(source_of(topics, topic), position)
+        resume_at(source_of(topics, topic), position)
 
 
 def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic, source_of):
@@ -230,7 +230,7 @@ def test_chosen_partitions_are_read_and_their_position_is_theirs(topics, topic, 
     other = source_of(topics, topic, partitions=[2, 4])
     assert sorted(read(other, 20)[0], key=int) == [*texts_from(20, 30), *texts_from(40, 50)]
     with pytest.raises(SourceError, match="partitions="):
-        at(other, source.position())
+        resume_at(other, source.position())
     for partitions in ([-1], [3, 5], [], "1"):
         with pytest.raises(SourceError, match="n_partitions=5"):
             source_of(topics, topic, partitions=partitions)
@@ -250,7 +250,7 @@ def test_partitions_added_while_streaming_are_read_from_their_start(topics, topi
     assert source.position()["offsets"] == {"0": 500, "1": 50, "2": 50}
     wanted = [*texts_from(0, 500), *texts_from(1000, 1050), *texts_from(2000, 2050)]
     assert sorted(texts, key=int) == wanted
-    for each in (latest, at(source_of(topics, topic), old)):
+    for each in (latest, resume_at(source_of(topics, topic), old)):
         assert sorted(read(each, 100)[0], key=int) == wanted[500:]
         assert each.position()["offsets"] == {"0": 500, "1": 50, "2": 50}
 
@@ -354,7 +354,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
     """One outage for all: a broker takes seconds to start."""
     names = [f"{topic}-{what}" for what in ("flushed", "bounded", "closed")]
     flushed = letters_to(topics, names[0])
-    put(flushed, record(0))
+    put_letters(flushed, record(0))
     short = {"request_timeout_seconds": 5.0}
     monkeypatch.setattr(writing, "MOST_PENDING", 49)
     bounded = letters_to(topics, names[1], **short)
@@ -381,7 +381,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
             flushed.flush(0.5)
         assert SECRET.decode() not in str(caught.value)
         with pytest.raises(SourceError, match="pending=49"):
-            put(bounded, *map(record, range(1000)))
+            put_letters(bounded, *map(record, range(1000)))
         out, err = closing.communicate("\n", timeout=SECONDS)
         # A thread that is left behind would be one more.
         assert out == "1\n", err[-1000:]
@@ -394,7 +394,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
         own = [text for text in streamed if int(text) // 1000 == first // 1000]
         assert own == texts_from(first, first + 600)
     flushed.flush(60)
-    put(flushed, record(50))
+    put_letters(flushed, record(50))
     assert offsets(topics.read(names[0])) == list(range(51))
     waiting, deadline = deque(range(49, 200)), time.monotonic() + SECONDS
     while waiting:

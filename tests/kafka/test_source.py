@@ -11,7 +11,7 @@ from streamlda_connectors import records
 from streamlda_connectors.kafka import KafkaSource, Security
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.broker import PASSWORD, USER
-from tests.kafka.test_producer import put, record
+from tests.kafka.test_producer import put_letters, record
 from tests.kafka.topics import read, wait_until
 
 VALUES = [
@@ -51,7 +51,7 @@ CHECKS = [check for check in SOURCE_CHECKS if check is not check_poll_checks_its
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_source_passes(check, case):
+def test_a_source_of_kafka_keeps_the_contract(check, case):
     check(case)
 
 
@@ -213,7 +213,7 @@ def test_tls_and_password_from_a_file_or_the_environment(
         secure["security"] = {**trusted, **password}
         assert read(source_of(topics, topic, **secure), 1)[0] == ["one"]
         assert PASSWORD not in repr(Security(**secure["security"]))
-        put(letters_to(topics, f"{topic}-letters", **secure), record(0))
+        put_letters(letters_to(topics, f"{topic}-letters", **secure), record(0))
 
 
 SASL = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u"}

@@ -36,7 +36,7 @@ def batch(offset, rows=ROWS, attributes=0, compression=0, producer=-1):
     return bytes(data)
 
 
-def found(kind, data, *, at=0, committed=True, aborted=()):
+def unpack_records(kind, data, *, at=0, committed=True, aborted=()):
     """Return the records without headers, where the next fetch begins, and the leader's epoch."""
     part = TopicPartition("topic", 3)
     options = {"isolation_level": int(committed), "aborted_transactions": aborted}
@@ -77,8 +77,8 @@ def test_records_are_those_of_the_package():
         ([batch(10), batch(300)[:-1]], {}),
     ):
         data = b"".join(batches)
-        rows, *rest = found(UnpackedRecords, data, **options)
-        assert (rows, *rest) == found(Fetcher.PartitionRecords, data, **options)
+        rows, *rest = unpack_records(UnpackedRecords, data, **options)
+        assert (rows, *rest) == unpack_records(Fetcher.PartitionRecords, data, **options)
         assert rows
         assert {type(value) for row in rows for value in row[4:6]} <= {bytes, type(None)}
 
@@ -94,4 +94,4 @@ def test_bytes_that_changed_are_refused(at, with_sum):
     if with_sum:
         struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
     with pytest.raises(Exception, match="batch" if with_sum else r"batch|crc"):
-        found(UnpackedRecords, bytes(data))
+        unpack_records(UnpackedRecords, bytes(data))

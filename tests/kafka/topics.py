@@ -102,7 +102,6 @@ class Topics:
         wait_until(lambda: topic not in self.admin.list_topics())
 
     def remove_before(self, topic, offset, partition=0):
-        """Delete the records before `offset`, as retention does."""
         self.admin.delete_records({TopicPartition(topic, partition): offset})
 
     def close(self):

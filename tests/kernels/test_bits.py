@@ -50,7 +50,7 @@ def entries_by_word(b):
     return group_by_word(b.entry_weights, b.word_ids, np.arange(b.nnz + 1), b.n_words)
 
 
-def called(kernel, *inputs, out):
+def call_kernel(kernel, *inputs, out):
     with np.errstate(over="ignore"):
         kernel(*inputs, *out)
     return out
@@ -58,45 +58,45 @@ def called(kernel, *inputs, out):
 
 #: What each kernel gives on a batch: a list of arrays.
 CALLS = {
-    "project": lambda b: called(
+    "project": lambda b: call_kernel(
         association.project, *b.rows, b.probes, out=[zeros(b.n_documents, M)]
     ),
-    "associate_projections": lambda b: called(
+    "associate_projections": lambda b: call_kernel(
         *(association.associate_projections, *by_word(b), b.projections, b.weights),
         out=[np.stack([b.totals[:, :M]] * 2)],
     ),
-    "associate_triples": lambda b: called(
+    "associate_triples": lambda b: call_kernel(
         association.associate_triples,
         *(*by_word(b), b.probes, b.projections, b.squares, b.weight),
         out=[b.totals[:, :M].copy()],
     ),
-    "fold_in": lambda b: called(
+    "fold_in": lambda b: call_kernel(
         *(inference.fold_in, *b.rows, b.topics, b.alpha, 60, 1e-3), out=[zeros(b.n_documents, K)]
     ),
-    "word_probabilities": lambda b: called(
+    "word_probabilities": lambda b: call_kernel(
         inference.word_probabilities, *b.rows[1:], b.topics, b.theta, out=[zeros(b.nnz)]
     ),
-    "expect_topics": lambda b: called(
+    "expect_topics": lambda b: call_kernel(
         *(refinement.expect_topics, *b.rows, b.single, b.single_alpha, 3),
         out=[zeros(b.nnz, K, dtype=np.float32), zeros(0)],
     ),
-    "score documents": lambda b: called(
+    "score documents": lambda b: call_kernel(
         *(refinement.expect_topics, *b.rows, b.single, b.single_alpha, 3),
         out=[zeros(b.nnz, K, dtype=np.float32), zeros(b.n_documents)],
     ),
-    "expect_few_topics": lambda b: called(
+    "expect_few_topics": lambda b: call_kernel(
         *(refinement.expect_few_topics, *b.rows, b.single, b.single.sum(axis=1), b.single_alpha, 3),
         out=[
             *(zeros(b.n_documents, 3, dtype=np.int16), zeros(b.nnz, 3, dtype=np.float32)),
             zeros(b.n_documents),
         ],
     ),
-    "resample_topics": lambda b: called(
+    "resample_topics": lambda b: call_kernel(
         *(refinement.resample_topics, *b.rows[1:], b.token_pointers, b.single, b.running),
         *(zeros(K, dtype=np.float32), b.single_alpha, 2**40 + 3, 9, 2),
         out=[b.token_topics.copy()],
     ),
-    "add_responsibilities": lambda b: called(
+    "add_responsibilities": lambda b: call_kernel(
         *(refinement.add_responsibilities, *entries_by_word(b), b.responsibilities),
         out=[b.totals.copy()],
     ),

@@ -73,7 +73,7 @@ def test_a_first_fit_needs_a_few_kernels(tmp_path):
     assert {*python(*command).split()} == OF_A_FIT
 
 
-def at_a_terminal(program, **settings):
+def run_at_a_terminal(program, **settings):
     ours, theirs = pty.openpty()
     environment = os.environ | {"NUMBA_DISABLE_JIT": "0"} | settings
     done = subprocess.run([sys.executable, "-c", program], env=environment, stderr=theirs)
@@ -97,7 +97,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     )
     said, times = [], []
     for compiles in (True, False):
-        said.append(at_a_terminal(f"{once}{compiles}", NUMBA_CACHE_DIR=str(tmp_path)))
+        said.append(run_at_a_terminal(f"{once}{compiles}", NUMBA_CACHE_DIR=str(tmp_path)))
         found = {path.name.split("-")[0]: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
         times.append(found)
     assert times[0] == times[1]
@@ -106,7 +106,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert said[1] == ""
     [kept] = tmp_path.iterdir()
     kept.write_bytes(kept.read_bytes()[:-1])  # LLVM would end the process.
-    assert at_a_terminal(f"{once}True", NUMBA_CACHE_DIR=str(tmp_path)) == said[0]
+    assert run_at_a_terminal(f"{once}True", NUMBA_CACHE_DIR=str(tmp_path)) == said[0]
 
 
 @kernel

@@ -52,7 +52,7 @@ def expected(batch, words, alpha, inner_iterations):
     return responsibilities, nats
 
 
-def drawn(batch, words, own, alpha, *, seed=3, first=0, sweep=0, topics=None):
+def draw_topics(batch, words, own, alpha, *, seed=3, first=0, sweep=0, topics=None):
     """Return the topics after a sweep: the first one, if there are none yet."""
     pointers = token_pointers(batch)
     topics = np.full(pointers[-1], -1, dtype=np.int16) if topics is None else topics.copy()
@@ -132,7 +132,7 @@ def test_resample_topics_equals_oracle(kind, K):
     pointers = token_pointers(batch)
     topics = np.full(pointers[-1], -1, dtype=np.int16)
     for sweep in range(3):
-        found = drawn(batch, words, own, alpha, seed=11, first=5, sweep=sweep, topics=topics)
+        found = draw_topics(batch, words, own, alpha, seed=11, first=5, sweep=sweep, topics=topics)
         slow = twin.resample_topics(batch, pointers, words, own, alpha, 11, 5, sweep, topics)
         assert found.tolist() == slow
         topics = found
@@ -143,7 +143,7 @@ def test_sums_by_word_equal_numpy(kind):
     batch = batch_of(corpus(kind), 9)
     words, alpha, own = topics_of(9, 5)
     responsibilities, _ = expected(batch, words, alpha, 2)
-    topics = drawn(batch, words, own, alpha)
+    topics = draw_topics(batch, words, own, alpha)
     weights = np.random.default_rng(1).uniform(0.1, 2.0, len(batch.counts))
     word_weights, entries, pointers = entries_by_word(batch.word_ids, weights, 9)
     order = np.argsort(batch.word_ids, kind="stable")
@@ -158,7 +158,7 @@ def test_sums_by_word_equal_numpy(kind):
 
     pointers, counts = token_pointers(batch), np.zeros((9, 5), dtype=np.int32)
     before = np.full(len(topics), -1, dtype=np.int16)
-    for then in (topics, drawn(batch, words, own, alpha, sweep=1, topics=topics)):
+    for then in (topics, draw_topics(batch, words, own, alpha, sweep=1, topics=topics)):
         move_tokens(batch.word_ids, pointers, before, then, counts)
         found = np.zeros((9, 5), dtype=int)
         np.add.at(found, (np.repeat(batch.word_ids, batch.counts.astype(int)), then), 1)
@@ -187,7 +187,7 @@ def test_resampling_draws_from_the_posterior_and_not_from_a_wrong_one():
     topics = None
     for sweep in range(16):
         own = np.zeros(3, dtype=np.float32)
-        topics = drawn(batch, words, own, alpha, sweep=sweep, topics=topics)
+        topics = draw_topics(batch, words, own, alpha, sweep=sweep, topics=topics)
     cells = np.bincount(topics.reshape(n, 3) @ np.array([9, 3, 1]), minlength=27)
 
     def statistic(prior):

@@ -73,7 +73,7 @@ class Table:
         return self.letters[: self.sizes[1]].tobytes().split(b"\xff")[:-1]
 
 
-def found_by(texts, lowercase, words, mask, most=0, spare=1):
+def look_up(texts, lowercase, words, mask, most=0, spare=1):
     """Return numbers by a table that begins with `words`, and its words afterwards."""
     table = Table(max(len(words), most), spare)
     numbers = table.find(*as_bytes(words, b"\xff"), lowercase, 1, -1, len(words))
@@ -85,17 +85,17 @@ def found_by(texts, lowercase, words, mask, most=0, spare=1):
 def check_equal(texts, lowercase, words, mask, most=0, spare=1):
     known = {word: n for n, word in enumerate(words)}
     expected = oracle_text.find_words(texts, lowercase, known, mask, most)
-    assert found_by(texts, lowercase, words, mask, most, spare) == (expected, [*known])
+    assert look_up(texts, lowercase, words, mask, most, spare) == (expected, [*known])
 
 
 def test_hashes_of_words_of_all_lengths_equal_sklearn():
     mask = 2**31 - 1
     expected = [-1 - (abs(murmurhash3_32(word.encode())) & mask) for word in LENGTHS]
-    assert found_by([" ".join(LENGTHS)], True, [], mask) == ([expected], [])
+    assert look_up([" ".join(LENGTHS)], True, [], mask) == ([expected], [])
     for word in SMALLEST:
         assert murmurhash3_32(word.encode()) == -(2**31)
     for mask in (2**22 - 1, 2**31 - 1):
-        assert found_by([" ".join(SMALLEST)], True, [], mask) == ([[-1, -1, -1]], [])
+        assert look_up([" ".join(SMALLEST)], True, [], mask) == ([[-1, -1, -1]], [])
 
 
 @pytest.mark.fuzz

@@ -20,19 +20,19 @@ from tests.engine.kinds import summing
 from tests.service.planted import model, shifted, topics
 
 
-def fitted(planted, n_components, documents, seed):
+def fit_in_batches(planted, n_components, documents, seed):
     engine = summing(EngineSettings(n_components=n_components, n_features=300, seed=seed))
     for _ in range(documents // 1000):
         engine.add(planted.documents(1000))
     return engine.snapshot()
 
 
-def suggested(values, noise, **more):
+def suggest(values, noise, **more):
     known = {"pair_eigenvalues": values, "pair_noise": noise, "documents_behind_directions": 50}
     return count_clear_topics({**known, **more})
 
 
-def test_suggestion_by_hand():
+def test_the_suggested_number_of_topics_equals_values_by_hand():
     for values, noise, k in (
         ([9.0, 8.0, 7.0, 1.2, 1.1, 1.0, 0.9, 0.8], [3.0] * 8, 3),
         # A drop among the topics does not end them.
@@ -48,9 +48,9 @@ def test_suggestion_by_hand():
         ([1.9, 1.8], [3.0, 3.0], 0),
         ([9.0, 8.0], None, None),
     ):
-        assert suggested(values, noise) == k
+        assert suggest(values, noise) == k
         # Noise that was drawn from the documents of the projection itself says nothing.
-        assert suggested(values, noise, documents_behind_directions=None) is None
+        assert suggest(values, noise, documents_behind_directions=None) is None
 
 
 def test_diagnostics_of_other_versions_are_read_as_far_as_they_go():
@@ -79,7 +79,6 @@ def test_planted_duplicates_are_flagged_and_nothing_else():
         table = topics(8, 300, seed=seed)
         table = np.vstack([table, shifted(table[2:3], 0.1), shifted(table[5:6], 0.1)])
         seen = np.array([rng.multinomial(5000, row / row.sum()) for row in table]) / 5000
-        # The less prevalent of each pair.
         assert copies(seen, alpha=np.arange(10.0, 0.0, -1.0)) == [8, 9]
         assert copies(topics(10, 200, seed=seed, concentration=1.0)) == []
 
@@ -108,12 +107,12 @@ def test_a_fit_of_too_many_topics_flags_those_that_are_not_there():
     """In 40 such fits all 3 were marked and the 4 planted ones were found among the others."""
     for seed in range(4):
         corpus = PlantedLDA(4, 300, topic_concentration=0.05, seed=seed)
-        made = fitted(corpus, 7, 4000, seed)
+        made = fit_in_batches(corpus, 7, 4000, seed)
         good = [k for k, reasons in enumerate(junk_topics(made)) if not reasons]
         assert len(good) == 4
         assert (hellinger(corpus.components, made.components[good]).min(axis=1) < CLOSEST).all()
         corpus.seek(0)
-        right = fitted(corpus, 4, 4000, seed)
+        right = fit_in_batches(corpus, 4, 4000, seed)
         assert junk_topics(right) == [()] * 4
 
 

@@ -43,7 +43,7 @@ def test_completion_equals_a_computation_by_hand():
     assert result.perplexity == pytest.approx(math.exp(-nats / held_out.sum()), rel=1e-9)
 
 
-def test_completion_at_the_edges():
+def test_completion_scores_only_documents_and_tokens_that_it_can():
     flat, background = np.full((2, 3), 1 / 3), np.full(3, 1 / 3)
     rows = np.zeros((2001, 3), dtype=int)
     rows[:1000, 0], rows[1000:2000, 1] = 1, 2

@@ -21,11 +21,10 @@ from tests.service.planted import model, private, topics, words
 WORDS = words(40)
 CASED = Vocabulary.given(WORDS, TextAnalyzer(lowercase=False))
 
-#: Settings that say how large one fit was.
 OF_ONE = dict.fromkeys(("n_components", "n_features", "places", "vocabulary_documents"), 3)
 
 
-def counted(table, names=WORDS, documents=10, **more):
+def model_of_tokens(table, names=WORDS, documents=10, **more):
     table = np.asarray(table, dtype=float)
     tokens = int(table.sum())
     return TopicModel(
@@ -105,8 +104,8 @@ def test_tokens_of_topics_that_are_one_add_up_and_all_others_are_kept(seed, shif
     known = [i for i, column in enumerate(columns) if column < 40]
     moved[:, known] = theirs[:, [columns[i] for i in known]]
     moved[:, -shift:] += 1
-    first = counted(mine)
-    second = counted(moved, names, documents)
+    first = model_of_tokens(mine)
+    second = model_of_tokens(moved, names, documents)
     together = first.merge(second)
     pairs = {pair.second: pair.first for pair in match_topics(first, second)}
     rows = [pairs.get(j) for j in range(3)]
@@ -134,8 +133,8 @@ def test_tokens_of_topics_that_are_one_add_up_and_all_others_are_kept(seed, shif
 
 
 def test_the_order_of_merging_does_not_matter_and_each_model_says_where_its_topics_went():
-    a, b, c = (counted(tables(1) + i, documents=i + 1) for i in range(3))
-    c = counted(np.vstack([tables(1)[::-1], tables(9, 1)]), documents=3)
+    a, b, c = (model_of_tokens(tables(1) + i, documents=i + 1) for i in range(3))
+    c = model_of_tokens(np.vstack([tables(1)[::-1], tables(9, 1)]), documents=3)
     whole, steps = a.merge(b, c), a.merge(b).merge(c)
     for name in ("components", "alpha", "background", "prevalence"):
         np.testing.assert_allclose(getattr(whole, name), getattr(steps, name), rtol=1e-9)
@@ -145,8 +144,8 @@ def test_the_order_of_merging_does_not_matter_and_each_model_says_where_its_topi
 
 def test_what_is_not_known_of_all_documents_is_not_said(tmp_path):
     line = Timeline(unit="day", starts=[0, 86400], tokens=[[1, 0, 2], [3, 0, 0]], documents=[2, 1])
-    first = counted(tables(1), timeline=line, interval=Interval(documents=1, tokens=3))
-    second = counted(tables(1)[::-1] * [[4], [1], [1]], timeline=line)
+    first = model_of_tokens(tables(1), timeline=line, interval=Interval(documents=1, tokens=3))
+    second = model_of_tokens(tables(1)[::-1] * [[4], [1], [1]], timeline=line)
     together = first.merge(second)
     assert together.interval is together.timeline is None
     assert first.merge(replace(second, prevalence=None)).prevalence is None
@@ -170,7 +169,7 @@ def test_what_has_no_true_merger_is_refused():
         ({"privacy": private()}, InvalidSettingError, "private=1 of=2; merge private models only"),
         ({"privacy": state_seeds()}, InvalidSettingError, "private=1 of=2; merge private"),
     ):
-        first = counted(tables(1))
+        first = model_of_tokens(tables(1))
         second = replace(first, **({"alpha": first.alpha * 2} if other else {}), **other)
         with pytest.raises(error, match=said):
             first.merge(second)
@@ -178,13 +177,13 @@ def test_what_has_no_true_merger_is_refused():
 
 def test_the_command_merges_model_files(tmp_path):
     for name, table in (("a", tables(1)), ("b", np.vstack([tables(1), tables(9, 1)]))):
-        counted(table).save(tmp_path / name)
+        model_of_tokens(table).save(tmp_path / name)
     files, output = (tmp_path / "a", tmp_path / "b"), ("-o", tmp_path / "c")
     said = run("merge", *files, *output).stderr
     assert said == (f"20 documents of 2 sources\n4 topics over 40 words\nmodel: {tmp_path / 'c'}\n")
     assert load(tmp_path / "c").n_components == 4
     for n, ledger in enumerate("xy"):
-        counted(tables(1) + n, privacy=private(ledger=ledger)).save(tmp_path / ledger)
+        model_of_tokens(tables(1) + n, privacy=private(ledger=ledger)).save(tmp_path / ledger)
     said = run("merge", tmp_path / "x", tmp_path / "y", *output).stderr
     assert said.startswith("20 record slots of 2 sources")
     (tmp_path / "folder").mkdir()

@@ -46,7 +46,7 @@ def make_model(**changes):
     return TopicModel(**{**values, **changes})
 
 
-def measured():
+def make_measured_model():
     return make_model(
         prevalence=np.array([0.1, 0.9]),
         interval=Interval(documents=3, tokens=30, prevalence=(0.25, 0.75), start=DAY, end=DAY),
@@ -77,7 +77,7 @@ MODELS = {
     "words": make_model(),
     "hashed": make_model(vocabulary=Vocabulary.hashed(2)),
     "none": make_model(vocabulary=None),
-    "measured": measured(),
+    "measured": make_measured_model(),
     "one": TopicModel(components=ONE[None], alpha=ONE, background=ONE, vocabulary=ONE_WORD),
 }
 
@@ -101,8 +101,8 @@ def test_the_committed_file_of_version_1_stays_readable():
 
 
 def test_the_committed_file_of_version_2_stays_readable_and_is_written_so_today(tmp_path):
-    assert_same(load(GOLDEN_2), measured())
-    measured().save(tmp_path / "model")
+    assert_same(load(GOLDEN_2), make_measured_model())
+    make_measured_model().save(tmp_path / "model")
     assert (tmp_path / "model").read_bytes() == GOLDEN_2.read_bytes()
 
 
@@ -130,7 +130,6 @@ def test_arrays_are_copied_if_others_can_write_them_and_shared_if_not():
         model.components[0, 0] = 9.0
     with pytest.raises(FrozenInstanceError):
         model.documents_seen = 3
-    # What is not said is filled in.
     assert model.versions == current_versions()
     assert set(model.versions) >= {"python", "streamlda", "numpy", "numba"}
     assert model.created.endswith("+00:00")
@@ -239,7 +238,7 @@ def test_errors_of_files_are_told_apart(tmp_path):
 
 
 def test_the_page_names_all_there_is_in_a_file(tmp_path):
-    measured().save(tmp_path / "model")
+    make_measured_model().save(tmp_path / "model")
     arrays, metadata, _ = read_arrays(tmp_path / "model", FORMAT, 2)
     page = Path(__file__).parents[2] / "streamlda/docs/reference-model-file.md"
     text = page.read_text("utf-8")

@@ -19,13 +19,14 @@ from streamlda.privacy.statement import (
     state_seeds,
     statement_lines,
 )
-from tests.model.test_merging import counted, tables
+from tests.model.test_merging import model_of_tokens, tables
 from tests.service.planted import private
 
 
 def of(*statements):
     return [
-        counted(tables(1), privacy=each, alpha=[1, 1, i + 1]) for i, each in enumerate(statements)
+        model_of_tokens(tables(1), privacy=each, alpha=[1, 1, number])
+        for number, each in enumerate(statements, 1)
     ]
 
 
@@ -62,7 +63,7 @@ def test_of_several_ledgers_what_they_promise_adds_up():
     assert cut[0].merge(cut[1]).privacy["missing"] == ["refine 1", "refine 2"]
     drawn_again, kept = of(state_seeds(), private())
     assert drawn_again.merge(kept).privacy["statement"] == SEEDED
-    plain = counted(tables(1)).merge(counted(tables(1) + 1))
+    plain = model_of_tokens(tables(1)).merge(model_of_tokens(tables(1) + 1))
     assert plain.privacy == {"statement": NOT_PRIVATE}
 
 

@@ -8,7 +8,6 @@ from streamlda.simulate import PlantedLDA
 
 
 def random_documents(n, d, rng, longest=7):
-    """Return documents of 0 to `longest` tokens, so that some are blanks."""
     return [rng.integers(0, d, rng.integers(0, longest + 1)).tolist() for _ in range(n)]
 
 

@@ -49,7 +49,6 @@ def test_graph_is_that_of_the_paper_and_configurations_are_minimal_cuts():
         assert set(found.edges) <= set(BY_L2)
         for left_out in (None, *found.edges):
             reached = {DOCUMENTS}
-            # Edges stand in the order of the flow.
             for name, (source, target) in EDGES.items():
                 if source in reached and (name == left_out or name not in found.edges):
                     reached.add(target)

@@ -152,7 +152,7 @@ def test_no_random_neighbours_exceed_the_sensitivities(n):
 
 
 def test_planted_bugs_are_exceeded():
-    """Printed, the mixed term counts once; others forget the cube, or all but the raw moment."""
+    """As printed, the mixed term counts once; others forget the cube, or keep the raw moment."""
     _, mixed, cubed = coefficients(1.0)
     l1, l2 = moved_by([0] * 6, [1] * 6, OTHERS["two"], 1.0)["triples"]
     assert 3 * l1 > 2 + 4 * abs(mixed) + 6 * cubed + 1
@@ -161,7 +161,7 @@ def test_planted_bugs_are_exceeded():
 
 
 def test_theorem_5_is_wrong_by_first_order():
-    """Its cube of W - W' leaves out a first order: the tensor moves as a small change of W does."""
+    """Its cube of W - W' omits a first order: the tensor moves as a small change of W does."""
     rng = np.random.default_rng(5)
     moments = LDAMoments(batch_of(random_documents(40, 4, rng, longest=12), 4), 1.0)
     W, change = rng.standard_normal((4, 2)), rng.standard_normal((4, 2))

@@ -56,7 +56,7 @@ def test_a_statistic_is_that_of_the_slow_twin_clipped():
     np.testing.assert_allclose(statistic(documents, dirichlet, alpha, 30.0), slow, rtol=1e-10)
 
 
-def test_it_learns_and_noise_costs():
+def test_dp_vi_learns_topics_and_more_noise_costs_accuracy():
     planted = PlantedLDA(3, 40, seed=4)
     documents = planted.documents(2500)
     # From other starts it may end in another maximum.

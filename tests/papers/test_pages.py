@@ -65,7 +65,7 @@ def test_a_row_names_tests_and_figures_that_are_there(row):
 
 
 @pytest.mark.parametrize("code", SNIPPETS, ids=lambda code: code.partition("\n")[0])
-def test_examples_run(code):
+def test_examples_of_the_page_run(code):
     exec(compile(code, "README.md", "exec"), {"__name__": "example"})
 
 

@@ -1,7 +1,7 @@
 """Releases that are killed: scenes of a `tests.crashes.CrashProcess`.
 
-A worker writes down every draw of noise, on the disk, before it uses it. After each crash must
-hold: every draw was paid for, no release drew twice, what was published never changes, and the
+A worker writes down every draw of noise, on the disk, before it uses it. After each crash
+every draw was paid for, no release drew twice, what was published has not changed, and the
 ledger's checksums hold.
 """
 
@@ -27,12 +27,10 @@ from streamlda.privacy.ledger.terms import round_up
 from tests.crashes import fork, kill_after, serve, wait
 from tests.privacy.ledger_cases import cohort_of
 
-#: A user pays for all releases.
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, privacy_unit="user")
 EVENT = GaussianRelease(1000.0)
 PRICE = Fraction(cost(EVENT).mu_squared)
 
-#: Exit statuses of workers.
 REFUSED, CANNOT_WRITE = 3, 4
 STATUSES = {LedgerError: REFUSED, OSError: CANNOT_WRITE}
 
@@ -44,7 +42,7 @@ def write_draw(folder, *values):
 
 
 def read_draws(folder):
-    """Return what was written down; of a line cut short nothing was used yet."""
+    """Return what was written down; a line that was cut short was not used yet."""
     text = (folder / "draws").read_text() if (folder / "draws").exists() else ""
     return [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
@@ -114,7 +112,7 @@ def published(folder):
 
 
 def any_moment(scratch, kills, seed, work=work, verify=verify):
-    """Kill at random moments of a worker's way; one ledger lives through thirty crashes."""
+    """Kill a worker at random moments; one ledger survives thirty crashes."""
     rng = np.random.default_rng(seed)
     outcomes = Counter()
     folder, before = scratch, {}

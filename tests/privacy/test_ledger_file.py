@@ -176,7 +176,6 @@ def test_older_copy_and_documents_of_another_ledger_are_found(folder):
     refuse(path, "its own .documents file")
     documents(path).write_bytes(own)
     assert LedgerReader(path).loss.mu_squared == PRICE
-    # A release beside it that is not on record.
     ledger.folder.mkdir()
     (ledger.folder / "000003-norms.safetensors").touch()
     with pytest.raises(LedgerError, match="is older than"):

@@ -191,7 +191,7 @@ class Stopped(Exception):
     """Thrown where a crash would be."""
 
 
-def interrupted(folder, wanted):
+def interrupt_at(folder, wanted):
     """Leave a ledger whose second release, of the artefact ``model``, ended at a step."""
 
     def stop(name):
@@ -218,7 +218,7 @@ def interrupted(folder, wanted):
     ],
 )
 def test_recovery_publishes_stored_bytes_or_none(folder, step, outcome):
-    path = interrupted(folder, step)
+    path = interrupt_at(folder, step)
     with Ledger.open(path, TERMS) as ledger:
         ended = ledger.recover()
         assert (ended.number, ended.state) == (2, outcome)
@@ -236,7 +236,7 @@ def test_recovery_publishes_stored_bytes_or_none(folder, step, outcome):
     ("name", "content"), [("model.new", b"noise 3"), ("model.new", None), ("model", b"newer")]
 )
 def test_recovery_gives_up_what_is_not_as_recorded(folder, name, content):
-    path = interrupted(folder, "written:durable")
+    path = interrupt_at(folder, "written:durable")
     if content is None:
         (folder / name).unlink()
     else:
@@ -250,7 +250,7 @@ def test_recovery_gives_up_what_is_not_as_recorded(folder, name, content):
 
 def test_folder_can_be_moved_in_the_middle_of_a_release(folder):
     (folder / "old").mkdir()
-    interrupted(folder / "old", "written:durable")
+    interrupt_at(folder / "old", "written:durable")
     (folder / "old").rename(folder / "new")
     with Ledger.open(folder / "new" / "ledger", TERMS) as ledger:
         assert ledger.recover().state == "committed"

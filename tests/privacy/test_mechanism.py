@@ -51,8 +51,7 @@ def extra(n_max, **options):
     return (mech.l2_sensitivity - mech._exact_sensitivity()) / 2
 
 
-def added(values):
-    """Add one after the other, as an accumulator does."""
+def add_in_order(values):
     return float(np.add.accumulate(values)[-1])
 
 
@@ -63,8 +62,8 @@ def test_the_part_of_additions_over_documents_holds_and_is_needed():
     large, small = np.ones(n // 2), np.full(n // 2, 2.0**-37)
     orders = [np.concatenate([large, small]), np.concatenate([small, large])]
     exact = math.fsum(orders[0])
-    assert added(orders[1]) == exact
-    error = exact - added(orders[0])
+    assert add_in_order(orders[1]) == exact
+    error = exact - add_in_order(orders[0])
     bound = extra(n, term_roundings=1, roundings=n)
     assert bound / 5 < error <= bound
     assert extra(n, term_roundings=1, roundings=n // 8) < error

@@ -93,7 +93,6 @@ def test_cuts_and_restarts_change_nothing(arranged, sizes, cuts, released):
 def test_a_file_is_met_again_where_its_release_ended(files):
     cohorts = fed(in_files(files), released={sum(files) // 2})
     kept = [json.dumps(cohort.to_json()) for cohort in cohorts]
-    # No more than names and seals.
     assert sum(map(len, kept)) < 60 * len(files) + 200
     known = ReleasedRecords(Cohort.from_json(json.loads(each)) for each in kept)
     for number, size in enumerate(files):

@@ -71,7 +71,6 @@ class Evidence:
     noise: dict = field(default_factory=dict)  # Squares and number, in units of what it should be.
 
     def add(self, bits, looks, noise, *, told=False, lone=False):
-        """Add a run: which canaries are in it, looks at each, and its noise by block."""
         self.bits.append(bits)
         self.looks.append(looks)
         self.told += told

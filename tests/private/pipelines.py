@@ -34,7 +34,6 @@ from tests.private.audit import Evidence, NoNoise, Release, Verdict, in_noise, l
 
 EPSILON, DELTA = 1.0, 1e-6
 
-#: What is promised at these.
 CLAIM = mu_of(EPSILON, DELTA)
 
 

@@ -36,7 +36,6 @@ D = 5
 _U = np.array([[0.6, 0.0, 0.8], [0.0, 1.0, 0.0]])
 PROJECTION = np.array([_U[0], -_U[0], _U[0], 2 * _U[1], 1e-3 * _U[1]])
 
-#: Norm of the longest row.
 LONGEST = float(np.linalg.norm(PROJECTION, axis=1).max())
 
 #: Documents that go to the ends of what there can be: word -> count.
@@ -57,7 +56,6 @@ POOL = {
     "like another": {0: 2, 3: 1},
 }
 
-#: Any document, for hypothesis.
 DOCUMENTS = st.sampled_from(sorted(POOL)).map(POOL.__getitem__) | st.dictionaries(
     st.integers(0, D - 1), st.integers(1, 30)
 )

@@ -45,7 +45,7 @@ config_of = partial(wide, **SIZE, epsilon=2.0, delta=1e-6)
     ],
     ids=str,
 )
-def test_they_are_for_large_vocabularies(change):
+def test_common_words_are_refined_in_large_vocabularies_only(change):
     names = ["norms", "common words", "common pairs", "refine", "choice"]
     assert list(config_of().stages) == names
     assert sum(config_of().stages.values()) == pytest.approx(1.0)
@@ -282,7 +282,7 @@ def test_topics_without_use_give_no_model_unless_it_is_wanted():
 D = 2000
 
 
-def drawn(rng, themes=40):
+def draw_frequencies(rng, themes=40):
     """Return private frequencies, and public ones of other themes about the same classes."""
     classes = rng.integers(0, themes, D)
     zipf = rng.permutation(1.0 / np.arange(10, D + 10))
@@ -295,7 +295,7 @@ def test_classes_of_chance_are_never_used():
     """The sums decide, to the last bit: 30 draws, from least noise to most."""
     rng = np.random.default_rng(2)
     for noise in np.geomspace(0.1, 300.0, 30):
-        true, public, classes = drawn(rng)
+        true, public, classes = draw_frequencies(rng)
         order = rng.permutation(D)
         chance = PublicWords(public[order], rng.permutation(classes))
         alone, other = Frequencies(D), Frequencies(D, chance)
@@ -308,7 +308,7 @@ def test_classes_of_chance_are_never_used():
 def test_topics_that_do_not_fit_tell_of_words_all_the_same():
     """Private documents have no topics, and other frequencies than the public ones."""
     rng, names, K = np.random.default_rng(5), [f"w{i}" for i in range(D)], 8
-    true, public, classes = drawn(rng, K)
+    true, public, classes = draw_frequencies(rng, K)
     topics = np.where(classes == np.arange(K)[:, None], public, 1e-9)
     shares = topics.sum(axis=1)
     model = model_of(topics / shares[:, None], shares, names)

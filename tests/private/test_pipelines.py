@@ -72,7 +72,6 @@ ROUTES = {
     "common-words-chosen": {"vocabulary.kind": "private", "vocabulary.documents": 700},
 }
 
-#: Looked at in short runs alone.
 SHORT = {
     "users-prefix": {**ROUTES["prefix"], **ROUTES["users"], "snapshots.most": 3},
     "common-words-taken-up": {},

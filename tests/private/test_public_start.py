@@ -47,7 +47,6 @@ def documents(planted):
 
 
 def model_of(components, alpha=None, names=NAMES):
-    """Return a model of these topics, as if it had been learned from public documents."""
     alpha = np.full(len(components), 1 / len(components)) if alpha is None else alpha
     return TopicModel(
         components=components,
@@ -216,7 +215,6 @@ def test_further_topics_are_what_public_ones_do_not_explain(public, planted):
         found.prevalence @ found.components, whole.prevalence @ whole.components, atol=1e-9
     )
     assert np.all(found.prevalence > 0)
-    # No more than one for each of the public model.
     assert len(moved(start, sums, 1e-3, 9).components) == 4
 
 

@@ -307,7 +307,6 @@ def test_statement_agrees_with_the_settings(changes, folder):
     refined = {"l2_clip_norm": 1.0, "source": "fixed"} if settings.refinement_rounds else None
     assert said["clip_bounds"].get("shares") == refined
     if settings.privacy_unit == "document":
-        # Every slot is in one stage: parallel composition.
         assert spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-9)
 
 

@@ -71,7 +71,6 @@ def cut_short(path, settings, releases, **how):
     with open_ledger(path, settings) as ledger:
         given = {"vocabulary": "public", "delta_of_words": 1e-6}
         learner = PrivateLearner(settings, Cut(ledger, releases, **how), **given)
-        # With words and facts, as a pipeline has them.
         learner.release = partial(learner.release, WORDS, FACTS)
         with suppress(Killed):
             for start in range(0, ROWS.n_documents, 500):
@@ -264,7 +263,6 @@ def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, s
                 releaser.paid = True
                 with pytest.raises(Killed):
                     releaser.release(stage, 0, 9, settings.event, None, {})
-            # Each is the newest run once.
             if stop:
                 assert "missing" not in load_released(path).privacy
     with pytest.raises(InsufficientDataError, match="the first release of a window"):

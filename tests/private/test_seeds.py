@@ -110,7 +110,7 @@ def test_with_fewer_topics_than_seeds_one_is_divided():
     np.testing.assert_allclose(shares, [0.6, 0.15, 0.1, 0.15])
 
 
-def test_settings_know_them():
+def test_settings_with_seeds_are_saved_and_compared():
     config = config_of()
     saved = json.loads(json.dumps(asdict(config)))
     assert PrivateSettings.of(saved) == config

@@ -105,7 +105,6 @@ ATTAINED += [(kind, 0.3, 0.97) for kind in POWER]
 
 @pytest.mark.parametrize(("kind", "bound", "least"), ATTAINED)
 def test_a_document_at_all_bounds_attains_the_sensitivity_of_zero_out(kind, bound, least):
-    # One word: its norms are the largest there are.
     rest = [POOL["all words"], POOL["one word"], {}]
     streams = [POOL["longest row"], *rest], [{}, *rest]
     assert least < moved(kind, "zero-out", *streams, bound=bound) <= 1

@@ -21,7 +21,7 @@ def planted(seed=3):
     return np.random.default_rng(seed).dirichlet(np.full(D, 0.1), K)
 
 
-def through(W, topics, alpha=ALPHA):
+def exact_moments(W, topics, alpha=ALPHA):
     """W'M1, W' E P2 W and E P3(W, W, W), exact."""
     first, pairs, triples = oracle.expected_moments(topics, alpha)
     seen = np.einsum("abc,ai,bj,ck->ijk", triples, W, W, W, optimize=True)
@@ -48,7 +48,7 @@ def view_of(stddev, *, topics=None, seed=0, columns=None, components=K):
     return PairView.of(*released, probes, components, ALPHA.sum())
 
 
-def decomposed(view, W, first, pairs, triples, stddev=0.0, alpha_0=1.0):
+def decompose(view, W, first, pairs, triples, stddev=0.0, alpha_0=1.0):
     rng = np.random.default_rng(1)
     return private_topics(view, triples, stddev, W, first, pairs, alpha_0, N, rng)
 
@@ -56,12 +56,12 @@ def decomposed(view, W, first, pairs, triples, stddev=0.0, alpha_0=1.0):
 def topics_of(view, stddev=0.0, *, alpha_0=1.0, seed=0):
     """Topics from the triples through the view's own projection, with noise."""
     W = view.whitening
-    first, pairs, seen = through(W, planted())
+    first, pairs, seen = exact_moments(W, planted())
     if stddev:
         draw = np.random.default_rng(seed).standard_normal((W.shape[1],) * 3)
         orders = itertools.permutations(range(3))
         seen = seen + stddev * sum(draw.transpose(order) for order in orders) / np.sqrt(6)
-    return decomposed(view, W, first, pairs, seen, stddev, alpha_0)
+    return decompose(view, W, first, pairs, seen, stddev, alpha_0)
 
 
 def error(found, truth):
@@ -123,7 +123,6 @@ def test_all_planted_directions_are_above_the_floor(columns):
         view = view_of(1e-5, seed=seed, columns=columns, components=10)
         assert K <= len(view.eigenvalues) <= K + chance_directions(columns) + 1
         assert view.eigenvalues[K - 1] > 20 * view.floor
-        # Those of the planted topics come first.
         inside = view.directions[:, :K].T @ np.linalg.qr(planted().T)[0]
         assert np.linalg.svd(inside, compute_uv=False).min() > 0.999
     assert len(view_of(1e-5, columns=columns).eigenvalues) == K
@@ -146,7 +145,6 @@ def test_more_noise_mixes_in_more_of_the_corpus():
     assert more.mixed.mean() > 5 * little.mixed.mean()
     assert much.mixed.mean() > 2 * more.mixed.mean()
     assert much.mixed.max() <= 1
-    # A topic that is mixed is nearer to the corpus.
     away = [np.abs(found.components - found.background).sum() for found in (little, much)]
     assert away[1] < away[0] or len(much.components) < len(little.components)
 
@@ -181,9 +179,9 @@ def test_triples_of_other_documents_are_centred_by_their_own_moments(columns):
     truth, drifted = planted(), np.array([0.1, 0.7, 0.1, 0.1])
     view = view_of(1e-9, columns=columns)
     W = view.whitening
-    first, pairs, triples = through(W, truth, drifted)
-    right = decomposed(view, W, first, pairs, triples)
-    wrong = decomposed(view, W, *through(W, truth)[:2], triples)
+    first, pairs, triples = exact_moments(W, truth, drifted)
+    right = decompose(view, W, first, pairs, triples)
+    wrong = decompose(view, W, *exact_moments(W, truth)[:2], triples)
     assert error(right.spectral.normalize(), truth) < 0.01
     assert error(right.components, truth) < 0.01
     assert error(wrong.spectral.normalize(), truth) > 0.1

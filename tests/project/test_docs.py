@@ -124,7 +124,7 @@ def test_the_private_example_pays_for_one_window_and_shows_what_it_prints(tmp_pa
     done = [CliRunner().invoke(group, arguments) for arguments in (*given, given[0])]
     assert [result.exit_code for result in done] == [0, 0, 0, CONFIGURATION]
     told = page.split(shell)[1].split("```text\n")[1].split("```")[0]
-    assert masked(done[0].stderr) == masked(told)
+    assert mask(done[0].stderr) == mask(told)
     assert "nothing was spent on these" in done[3].stderr
     report = read_report("planted.ledger")
     assert [each["description"] for each in report["snapshots"]] == [
@@ -133,7 +133,7 @@ def test_the_private_example_pays_for_one_window_and_shows_what_it_prints(tmp_pa
     assert not Path("planted.model.snapshots").exists()
 
 
-def masked(text):
+def mask(text):
     """Return what is left of a text without what a run decides: noise, time, places."""
     text = re.sub(r"(?<==)'[^']*'", "'...'", text)
     text = re.sub(r"\b\d{3} words", "N words", text)

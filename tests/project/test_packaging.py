@@ -94,7 +94,7 @@ print(build.build_wheel("wheels") if sys.argv[1] == "wheel" else build.build_sdi
 """
 
 
-def built(tree, what):
+def build(tree, what):
     command = [sys.executable, "-c", BUILD, what]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -103,12 +103,12 @@ def built(tree, what):
 
 @pytest.fixture(scope="module")
 def wheel(tree):
-    return built(tree, "wheel")
+    return build(tree, "wheel")
 
 
 @pytest.fixture(scope="module")
 def sdist(tree):
-    return built(tree, "sdist")
+    return build(tree, "sdist")
 
 
 def files_of(package):
@@ -135,7 +135,7 @@ def test_the_source_archive_has_the_licence_and_builds_the_same_wheel(sdist, whe
         archive.extractall(tmp_path)
     (unpacked,) = tmp_path.iterdir()
     assert (unpacked / "LICENSE").is_file()
-    assert built(unpacked, "wheel").read_bytes() == wheel.read_bytes()
+    assert build(unpacked, "wheel").read_bytes() == wheel.read_bytes()
 
 
 def test_the_lines_of_the_image_run_in_a_folder(tree, tmp_path):
@@ -185,7 +185,7 @@ for point in distribution("streamlda").entry_points:
 """
 
 
-def fenced(language):
+def fenced_lines(language):
     text = (ROOT / "README.md").read_text("utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
@@ -198,8 +198,8 @@ def test_an_empty_environment_takes_the_lines_of_the_readme_a_wheel_and_an_sdist
     venv.create(python, symlinks=True, with_pip=True)
     (packages,) = (python / "lib").glob("python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
-    (shell,) = fenced("sh")
-    lines = re.findall(r"(?m)^\$ (pip install .*?) +#", "".join(fenced("console")))
+    (shell,) = fenced_lines("sh")
+    lines = re.findall(r"(?m)^\$ (pip install .*?) +#", "".join(fenced_lines("console")))
     assert lines == ["pip install .", 'pip install ".[http,kafka]"']
     environment = {
         "PATH": f"{python}/bin{os.pathsep}{os.defpath}",

@@ -132,7 +132,6 @@ def test_the_better_model_is_chosen_and_in_doubt_the_start(mixed):
     kept, found = compared(flat, truth)
     assert kept
     assert found["documents"] <= 300
-    # By documents, and by tokens.
     ratio = found["start_perplexity"] / found["refined_perplexity"]
     assert found["gain"] == pytest.approx(np.log(ratio), rel=0.1)
     assert not compared(truth, flat)[0]

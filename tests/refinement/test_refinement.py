@@ -144,7 +144,7 @@ def test_resampled_topics_are_those_of_the_counts_or_of_their_mean(documents, mo
     for count in counts:
         last.sweep()
         np.add.at(count, (last.topics, words), 1)
-    # What was averaged before counts no more, nor does what is asked for beyond the sweeps.
+    # Earlier averages do not count, nor do averages that are asked for beyond the sweeps.
     averaged.sweep(1, averaged=1)
     averaged.sweep(3, averaged=2)
     all_of_them = resampling(documents, model, smoothing=0.1)
@@ -188,7 +188,7 @@ def test_fit_alpha_converges_for_sharp_and_for_mixed_documents(alpha_0):
 
 
 def test_collapsed_sweeps_go_over_documents_that_were_held_out(documents, model):
-    """As over all at once, with what the later ones begin with found under the topics of then."""
+    """The result is that of all at once; later documents begin with the topics found by then."""
     first, second = documents.rows(0, 60), documents.rows(60, 90)
     found = CollapsedVariational(first, model.components, model.alpha)
     begun = [(first, model.components), (second, found.components)]

@@ -39,7 +39,6 @@ def visit(browser, tmp_path):
     yield open_report
     for seen in opened:
         seen.context.close()
-        # The page itself, and the icon that it carries.
         others = [url for url in seen.requests if not url.startswith("data:image/svg+xml;base64,")]
         assert {url.partition("#")[0] for url in others} == {seen.address}
         assert seen.errors == []
@@ -88,7 +87,6 @@ def test_cards_can_be_ordered_and_searched(visit):
     assert titles(page) == ["Topic 1: Local politics"]
     made = model(topics()).rank_words(0.4)
     page = visit(made)
-    # The script ranks as the model does.
     shown = page.locator("#topic-3 .word").all_text_contents()
     assert shown == [word for word, _ in made.top_words(10)[3]]
     expect(page.locator("#weight")).to_contain_text("0.40")
@@ -104,7 +102,6 @@ def test_cards_can_be_ordered_and_searched(visit):
     expect(page.locator("#found")).to_have_text(re.compile(r"[123] of 4 topics"))
     expect(page.locator(".map .hit")).to_have_count(len(titles(page)))
     expect(page.locator("#detail h3")).to_have_text(sorted(titles(page))[-1])
-    # A word that is clicked is searched.
     page.get_by_label("Find").fill("")
     page.locator("#topic-1 .word").first.click()
     expect(page.get_by_label("Find")).to_have_value(made.top_words(1)[1][0][0])
@@ -154,7 +151,6 @@ def test_tables_and_drawings_can_be_saved(visit, tmp_path):
             data = target.read_bytes()
             assert data.startswith(b"\x89PNG")
             width, height = struct.unpack(">II", data[16:24])
-            # A drawing, and no empty sheet.
             assert width > 300 < height * 2
             assert len(data) > 3000
 
@@ -227,7 +223,6 @@ def test_what_a_screen_reader_and_a_printer_get(visit):
     said = page.get_by_role("article", name="Topic 3", exact=True).aria_snapshot()
     assert 'heading "Topic 3" [level=3]' in said
     assert 'list "Words"' in said
-    # A print holds all and no controls.
     page.emulate_media(media="print")
     expect(page.locator("#controls")).to_be_hidden()
     assert page.evaluate(GROUND) == "rgb(255, 255, 255)"
@@ -276,7 +271,6 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     expect(rows.nth(0).locator("td")).to_have_text(["10.0 %", "40.0 %", "\N{EN DASH}", "0.00 %"])
 
 
-#: The map of documents as it is drawn.
 DRAWN = "document.querySelector('#cloud').toDataURL()"
 
 
@@ -330,7 +324,6 @@ def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
     page.mouse.move(box["x"] + x, box["y"] + y)
     expect(page.locator("#document")).to_contain_text("<b>zero</b> · a · Topic 0")
     assert page.locator("#documents b").count() == 0
-    # Classes as bars, a table and a file.
     bars = page.get_by_role("img", name="Shares of 4 topics in 3 classes")
     widths = [float(bar.get_attribute("width")) for bar in bars.locator("rect[class^=rank]").all()]
     expected = survey.class_course()

@@ -78,7 +78,6 @@ def spectral(K=4, t=8, **more):
 
 
 def hostile_model(**more):
-    """Return a model with words that are no text to a careless page, probable in every topic."""
     table = topics()
     table[:, : len(HOSTILE)] += 1
     table /= table.sum(axis=1, keepdims=True)
@@ -111,7 +110,6 @@ def test_words_and_titles_are_only_ever_text():
     first, second, *_ = HOSTILE
     made = hostile_model(settings={first: second})
     page = page_of(made, title=second)
-    # Its data and its program.
     assert page.tags.count("script") == 2
     assert page.tags.count("img") == 1
     assert not [a for _, attributes in page.attributes for a in attributes if a.startswith("on")]
@@ -161,7 +159,6 @@ def test_a_private_model_tells_its_promise_and_places():
     for excluded in private()["excluded"]:
         assert excluded in text
     assert json.loads(text[text.rindex('{\n "clip_bounds"') :]) == private()
-    # What its noise left.
     left = spectral(topics_asked=6, mixed_with_background=[0.1] * 4)
     page = page_of(model(topics(), privacy=private(), diagnostics=left))
     assert "of 6 requested" in page.text["now"]

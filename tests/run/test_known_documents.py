@@ -96,7 +96,7 @@ HEAD = [f"this is line {number} of what all of these begin with" for number in r
 UPPER = [word.upper() for word in sorted(set(" ".join(TEXTS).split()))]
 
 
-def alike(distinct, n):
+def repeat_texts(distinct, n):
     rng, words = random.Random(distinct), ["apple", "bread", "cheese", "dough", "eggs", "flour"]
     few = [" ".join(rng.choices(words[:3] if i % 2 else words[3:], k=8)) for i in range(distinct)]
     return rng.choices(few, k=n)
@@ -123,7 +123,7 @@ def play(folder, steps):
         assert before is None or (folder / "ledger").read_bytes() == before
 
 
-def stored(name, data):
+def write_as(name, data):
     def make(folder, _=None):
         (folder / name).write_bytes(data)
         return [folder / name]
@@ -170,14 +170,13 @@ STEPS = {
     "equal days": [(in_days, {}, {}, True)],
     # Texts that come again and again are different documents of a run, and known to others.
     "texts again and again": [
-        ([A], {A: alike(20, 300)}, {}, {A: (0, 300)}),
-        ([B], {B: alike(20, 300)[::-1]}, {}, AGAIN),
+        ([A], {A: repeat_texts(20, 300)}, {}, {A: (0, 300)}),
+        ([B], {B: repeat_texts(20, 300)[::-1]}, {}, AGAIN),
     ],
     "a file of texts that come again grows": [
-        ([A], {A: alike(40, 600)[:300]}, {}, {A: (0, 300)}),
-        ([A], {A: alike(40, 600)}, {}, {A: (300, 600)}),
+        ([A], {A: repeat_texts(40, 600)[:300]}, {}, {A: (0, 300)}),
+        ([A], {A: repeat_texts(40, 600)}, {}, {A: (300, 600)}),
     ],
-    # Files must begin with what was released under their names.
     **{
         f"{name}, and more": [
             ([A], {A: TEXTS}, WHOLE, {A: (0, RECORDS)}),
@@ -203,7 +202,6 @@ STEPS = {
             "another column": (as_csv, {"source.text_field": "number"}),
         }.items()
     },
-    # The same documents twice.
     "its own records appended": [
         ([A], {A: TEXTS}, WHOLE, True), ([A], {A: TEXTS + SHUFFLED}, {}, AGAIN)
     ],
@@ -212,13 +210,12 @@ STEPS = {
                       for folder in "ab" for n in range(0, RECORDS, 40)},
          {"snapshots.every": 100}, TWICE)
     ],
-    # Nothing can be read, and nothing is spent.
     "too few records": [([A], {A: TEXTS[:150]}, {}, "slots=150")],
     "a wrong field": [
         ([A], {A: TEXTS}, {"source.text_field": "t"}, "the text field"),
         ([A], {}, {}, {A: (0, 300)}),
     ],
-    "UTF-16": [(stored("a.txt", "\n".join(TEXTS).encode("utf-16")), {}, {}, "UTF-8")],
+    "UTF-16": [(write_as("a.txt", "\n".join(TEXTS).encode("utf-16")), {}, {}, "UTF-8")],
 }  # fmt: skip
 
 
@@ -249,8 +246,8 @@ DISGUISES = {
     "its folder": lambda folder, data: [data.parent],
     "a URL": lambda folder, data: [f"file://{data}"],
     "a symbolic link": linked,
-    "gzip": stored("a.jsonl.gz", gzip.compress(LINES)),
-    "lines of text": stored("a.txt", "\n".join(TEXTS).encode()),
+    "gzip": write_as("a.jsonl.gz", gzip.compress(LINES)),
+    "lines of text": write_as("a.txt", "\n".join(TEXTS).encode()),
     "CSV": lambda folder, data: as_csv(folder),
     "another order": rows(SHUFFLED),
     "two halves": rows(TEXTS[:200], TEXTS[200:]),

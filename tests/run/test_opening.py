@@ -50,9 +50,9 @@ def run_settings(kind, folder, flags=None):
         (folder / "words").write_text("\n".join(NAMES))
         more["vocabulary.file"] = str(folder / "words")
     if kind == "projected":
-        more |= projected(folder)
+        more |= projected_flags(folder)
     if kind == "started":
-        more |= started(folder)
+        more |= started_flags(folder)
     flags = settings_of(folder, folder / "documents.jsonl", {**more, **(flags or {})})
     return load_settings(environment={}, flags=flags)
 
@@ -62,7 +62,6 @@ def new_pipeline(kind, folder, flags=None):
 
 
 def save(pipeline, store):
-    """Save a pipeline at its records, and return whether there was something to save."""
     pipeline.behind = Behind({"at": pipeline.records}, {})
     captured = capture(pipeline, store)
     if captured is not None:
@@ -70,7 +69,7 @@ def save(pipeline, store):
     return captured is not None
 
 
-def projected(folder):
+def projected_flags(folder):
     """Return the flags of a run through a projection over `NAMES`."""
     settings = EngineSettings(n_components=3, n_features=200, oversampling=5, refine=False)
     W = np.random.default_rng(0).normal(size=(200, 8))
@@ -79,7 +78,7 @@ def projected(folder):
     return {"topics.projection_file": str(path)}
 
 
-def started(folder):
+def started_flags(folder):
     """Return the flags of a run from the topics of another one over `NAMES`, made once."""
     path = folder / "start"
     if not path.exists():
@@ -154,11 +153,10 @@ def test_any_batches_and_restarts_give_the_same_snapshots(
     assert len(found) == 3
     assert found == undisturbed[kind]
     assert (pipeline.records, pipeline.due, pipeline.since_release) == (700, 100, 100)
-    # Topics are refined where that predicts held-out documents better.
     if kind in ("hashed", "started"):
         assert all(b"start_documents" in snapshot for snapshot in found)
         assert "refinement" in pipeline.release().model.diagnostics
-    # Every topic is shown by words, where columns are words.
+    # Words show every topic where columns are words.
     if kind in ("given", "started"):
         top_words = pipeline.release().model.top_words(10)
         words = [word.split("|")[0] for topic in top_words for word, _ in topic]
@@ -220,7 +218,7 @@ def test_a_run_continues_from_its_own_beginning_alone(tmp_path, kind):
         with pytest.raises(InvalidSettingError, match=r"projection='\w{16}' \(saved: '\w{16}'"):
             open_pipeline(asked, store)
     if kind == "started":
-        # From shared topics a run must refine.
+        # A run that begins with shared topics must refine.
         asked = run_settings(kind, tmp_path, {"topics.refine": False})
         with pytest.raises(InvalidSettingError, match=r"sums was given a start.*refine=False"):
             open_pipeline(asked)
@@ -260,7 +258,7 @@ def test_another_distance_of_snapshots_counts_from_the_last_release(tmp_path):
 KAFKA = {"kafka.bootstrap": "localhost:9", "kafka.topic": "news"}
 
 
-def loaded(flags):
+def load(flags):
     return load_settings(environment={}, flags=flags)
 
 
@@ -271,7 +269,7 @@ def test_a_stream_has_a_name():
         ({"source.files": ["/a/../b", "s3://c/d"]}, "/b s3://c/d"),
         ({"source.files": ["-"]}, "stdin"),
     ):
-        assert name_stream(loaded(flags)) == name
+        assert name_stream(load(flags)) == name
 
 
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "/l"}
@@ -280,7 +278,7 @@ PRIVATE |= {"vocabulary.file": "/w", "snapshots.every": 500}
 
 def test_private_models_do_not_tell_where_files_lie():
     def named(*files, **more):
-        return name_published_stream(loaded({"source.files": list(files), **PRIVATE, **more}))
+        return name_published_stream(load({"source.files": list(files), **PRIVATE, **more}))
 
     one, other = named("/north/a.jsonl"), named("/south/a.jsonl")
     assert one != other
@@ -290,14 +288,14 @@ def test_private_models_do_not_tell_where_files_lie():
     assert many.startswith("0.jsonl and 999 more, ")
     assert named("/north", **{"source.kind": "follow"}).startswith("north, ")
     assert named("/north/a.jsonl", **{"source.stream": "mine"}) == "mine"
-    assert name_published_stream(loaded({"source.files": ["/north/a.jsonl"]})) == "/north/a.jsonl"
+    assert name_published_stream(load({"source.files": ["/north/a.jsonl"]})) == "/north/a.jsonl"
 
 
 def test_secrets_are_named_and_not_read(tmp_path):
     flags = {**KAFKA, "kafka.protocol": "SASL_SSL", "kafka.mechanism": "PLAIN"}
     flags["kafka.username"] = "reader"
     file = str(tmp_path / "absent")
-    found = connect_by(loaded({**flags, "kafka.password_file": file}).kafka)
+    found = connect_by(load({**flags, "kafka.password_file": file}).kafka)
     assert (found["password_file"], found["username"]) == (file, "reader")
     variable = {"STREAMLDA_KAFKA_PASSWORD": "canary"}
     found = connect_by(load_settings(environment=variable, flags=flags).kafka)
@@ -312,9 +310,9 @@ def test_words_are_split_and_found_as_the_settings_say(tmp_path):
         ({"vocabulary.stop_words": "none"}, ["the", "b2b", "news"]),
         ({"vocabulary.stop_words": str(tmp_path / "stop")}, ["the", "b2b"]),
     ):
-        words = loaded({**KAFKA, **flag}).vocabulary
+        words = load({**KAFKA, **flag}).vocabulary
         assert make_analyzer(words).build_analyzer()("the b2b news") == wanted
     given = {"vocabulary.file": str(tmp_path / "stop")}
     for flag, n_features in ((given, 1), ({"vocabulary.hash_bits": 4}, 16)):
-        assert public_words(loaded({**KAFKA, **flag})).n_features == n_features
-    assert public_words(loaded({**KAFKA, "vocabulary.kind": "learned"})) is None
+        assert public_words(load({**KAFKA, **flag})).n_features == n_features
+    assert public_words(load({**KAFKA, "vocabulary.kind": "learned"})) is None

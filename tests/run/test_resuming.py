@@ -71,7 +71,7 @@ def settings_at(folder, data, kind, **flags):
     return load_settings(None, {}, given, "fit")
 
 
-def fitted(settings):
+def run_fit(settings):
     said = []
     fit.fit(settings, warn=said.append)
     return load(settings.output.file), said
@@ -103,7 +103,7 @@ def cut_at(settings, monkeypatch, number, *, lost=False):
     with monkeypatch.context() as patch:
         draw_known_noise(patch, number, lost=lost)
         with pytest.raises(CutError):
-            fitted(settings)
+            run_fit(settings)
 
 
 @pytest.fixture
@@ -123,17 +123,17 @@ def test_a_run_that_ends_at_any_release_resumes_and_is_paid_for_once(
     """The model is that of a run that was not cut short, given the same noise."""
     with monkeypatch.context() as patch:
         drawn = draw_known_noise(patch)
-        model, _ = fitted(settings_at(tmp_path / "whole", data, kind))
+        model, _ = run_fit(settings_at(tmp_path / "whole", data, kind))
     spent = read_report(tmp_path / "whole" / "L")["spent"]
     settings, noise = settings_at(tmp_path / "cut", data, kind), []
     for cut in (*range(1, len(drawn) + 1), None):
         with monkeypatch.context() as patch:
             part = draw_known_noise(patch, cut)
             if cut is None:
-                again, _ = fitted(settings)
+                again, _ = run_fit(settings)
             else:
                 with pytest.raises(CutError):
-                    fitted(settings)
+                    run_fit(settings)
         noise += part
     assert noise == drawn, "noise was drawn once for each release"
     assert published(again) == published(model)
@@ -141,9 +141,9 @@ def test_a_run_that_ends_at_any_release_resumes_and_is_paid_for_once(
     check_statement(again.privacy)
     assert read_report(settings.privacy.ledger)["spent"] == spent
     with pytest.raises(InsufficientDataError, match="nothing left to release"):
-        fitted(settings)
+        run_fit(settings)
     with pytest.raises((LedgerError, BudgetExceededError)):
-        fitted(settings_at(tmp_path / "cut", data, kind, **{"checkpoint.folder": None}))
+        run_fit(settings_at(tmp_path / "cut", data, kind, **{"checkpoint.folder": None}))
 
 
 @pytest.mark.parametrize("held", [None, b"", b"\xff" * 16, b'{"name": "f0205a"}'])
@@ -155,7 +155,7 @@ def test_a_run_without_its_name_is_refused(tmp_path, data, monkeypatch, held):
     if held is not None:
         name.write_bytes(held)
     with pytest.raises(LedgerError, match="file that names the private run"):
-        fitted(settings)
+        run_fit(settings)
     assert read_report(settings.privacy.ledger)["generation"] == 3
 
 
@@ -165,14 +165,14 @@ def test_a_release_that_was_paid_and_never_stored_is_not_drawn_again(tmp_path, d
     cut_at(settings, monkeypatch, 3, lost=True)
     with monkeypatch.context() as patch:
         drawn = draw_known_noise(patch)
-        model, said = fitted(settings)
+        model, said = run_fit(settings)
     assert any("lost" in line for line in said)
     assert min(number for number, *_ in drawn) == 4
     assert model.privacy["generation"] == read_report(settings.privacy.ledger)["generation"]
     settings = settings_at(tmp_path / "short", data, "hashed", **{"snapshots.every": 450})
     cut_at(settings, monkeypatch, 3, lost=True)
     with pytest.raises(InsufficientDataError, match="make no whole window"):
-        fitted(settings)
+        run_fit(settings)
     assert read_report(settings.privacy.ledger)["generation"] == 3
 
 
@@ -185,7 +185,7 @@ def test_two_releases_without_a_checkpoint_are_refused(tmp_path, data, monkeypat
     shutil.rmtree(kept)
     (tmp_path / "before").rename(kept)
     with pytest.raises(LedgerError, match=r"releases=2 path=.*bring their folder back"):
-        fitted(settings)
+        run_fit(settings)
 
 
 def altered(data):
@@ -211,7 +211,7 @@ def test_files_that_are_not_as_they_were_are_refused(
     cut_at(settings, monkeypatch, 4)
     change(data)
     with pytest.raises(error, match=rule):
-        fitted(settings)
+        run_fit(settings)
     assert read_report(settings.privacy.ledger)["generation"] == 4
 
 
@@ -222,9 +222,9 @@ def test_other_settings_begin_another_run_with_what_is_unspent(tmp_path, data, m
     for other in ({"topics.seeds": ("mine: orbit launch",)}, {"topics.seed": 1}):
         changed = {"snapshots.every": 120, **other}
         with pytest.raises(InvalidSettingError, match="made with other settings"):
-            fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
+            run_fit(settings_at(tmp_path / "L", data, "hashed", **changed))
     changed["checkpoint.folder"] = str(tmp_path / "other")
-    fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
+    run_fit(settings_at(tmp_path / "L", data, "hashed", **changed))
     runs = [each["run"] for each in read_report(settings.privacy.ledger)["snapshots"]]
     assert (runs[:2], first in runs[2:]) == ([first, first], False)
 
@@ -233,9 +233,9 @@ def test_a_command_that_is_refused_leaves_the_run_that_can_resume(tmp_path, data
     settings = settings_at(tmp_path / "L", data, "hashed")
     cut_at(settings, monkeypatch, 2)
     with pytest.raises(InvalidSettingError, match="made with other settings"):
-        fitted(settings_at(tmp_path / "L", data, "hashed", **{"snapshots.every": 9000}))
+        run_fit(settings_at(tmp_path / "L", data, "hashed", **{"snapshots.every": 9000}))
     changed = {"snapshots.every": 9000, "checkpoint.folder": str(tmp_path / "other")}
     with pytest.raises(LedgerError, match="too few are new"):
-        fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
-    fitted(settings)
+        run_fit(settings_at(tmp_path / "L", data, "hashed", **changed))
+    run_fit(settings)
     assert read_report(settings.privacy.ledger)["lost"] == []

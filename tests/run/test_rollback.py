@@ -56,7 +56,6 @@ class Scene(NamedTuple):
             yield run, store, ledger
 
     def learn(self, **flags):
-        """Publish the topics of the next window, as the daemon does."""
         with self.opened(**flags) as (run, store, ledger):
             pipeline, model = run.pipeline, None
             while model is None:
@@ -191,5 +190,4 @@ def test_private_snapshots_and_others_do_not_share_a_folder(scene):
                 store.publish(replace(load(scene.folder / "model"), privacy=not_private()))
         with pytest.raises(InvalidSettingError, match="would lie in one folder with others"):
             Store.open(output=scene.folder / folder, private=private)
-    # What was refused holds no lock.
     Store.open(output=scene.folder / "out", private=True).close()

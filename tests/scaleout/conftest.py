@@ -1,4 +1,4 @@
-"""A cluster of two worker processes on this machine, and what is learned from on it."""
+"""A cluster of two worker processes on this machine, and the documents that it learns from."""
 
 import contextlib
 import itertools
@@ -47,7 +47,7 @@ def learner_of_all_words(documents):
 
 
 def logged(part, folder):
-    """Return a partition, and note by whom it was made; the task of a worker."""
+    """Return a partition, and note which worker made it."""
     (folder / f"{time.monotonic_ns()}-{os.getpid()}").touch()
     return part
 
@@ -74,7 +74,6 @@ def documents():
     planted = PlantedLDA(3, D, seed=4, mean_length=12, topic_concentration=0.1)
     batch = planted.documents(5000)
     counts = scipy.sparse.csr_matrix((batch.counts, batch.word_ids, batch.row_pointers), (5000, D))
-    # Every fortieth is blank.
     kept = scipy.sparse.diags_array((np.arange(5000) % 40 > 0).astype(float))
     return DocumentBatch.from_matrix(kept @ counts)
 

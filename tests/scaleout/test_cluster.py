@@ -57,7 +57,7 @@ def scheduler():
         yield started.scheduler_address
 
 
-def refused(message):
+def refuses(message):
     return pytest.raises(ClusterError, match=message)
 
 
@@ -70,13 +70,13 @@ def test_a_scheduler_that_does_not_answer_is_named():
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         start, before = time.monotonic(), loops()
         wanted = re.escape(f"address='{address}' seconds=0.5")
-        with refused(wanted), connect(address, timeout_seconds=0.5):
+        with refuses(wanted), connect(address, timeout_seconds=0.5):
             raise AssertionError
     assert time.monotonic() - start < 60
     # What was begun is ended here, and not at some later time in some other thread.
     assert loops() <= before
     for none in ("nonsense://x", "tcp://127.0.0.1:notaport"):
-        with refused(re.escape(none)), connect(none):
+        with refuses(re.escape(none)), connect(none):
             raise AssertionError
 
 
@@ -90,7 +90,7 @@ def test_a_program_that_is_no_scheduler_is_named():
 
         other = threading.Thread(target=answer)
         other.start()
-        with refused("does not answer"), connect(f"tcp://127.0.0.1:{server.getsockname()[1]}"):
+        with refuses("does not answer"), connect(f"tcp://127.0.0.1:{server.getsockname()[1]}"):
             raise AssertionError
         other.join()
 
@@ -106,14 +106,14 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
 
 def test_no_worker_and_a_worker_of_another_version_are_refused(scheduler, tmp_path):
     """A real worker that finds another streamlda installed, by its metadata."""
-    wanted = refused(r"workers=0 seconds=0\.3")
+    wanted = refuses(r"workers=0 seconds=0\.3")
     with Client(scheduler, set_as_default=False) as client, wanted:
         check_cluster(client, 0.3)
     about = tmp_path / "streamlda-0.0.7.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: streamlda\nVersion: 0.0.7\n")
     # The folder that a module is run from comes first on its path.
-    wanted = refused(r"streamlda=.* there=0\.0\.7'; install the same")
+    wanted = refuses(r"streamlda=.* there=0\.0\.7'; install the same")
     with wanted, worker_of(scheduler, cwd=tmp_path):
         raise AssertionError
 
@@ -173,7 +173,7 @@ def test_a_task_that_ends_its_workers_is_an_error_at_last(scheduler, monkeypatch
         )
         client.run_on_scheduler(allow_no_failure)
         run = Run(client)
-        with refused(message):
+        with refuses(message):
             run.compute([run.task("bad", end_process)])
 
 
@@ -194,7 +194,7 @@ def test_a_loss_while_a_task_continues_ends_the_wait(tmp_path, victim, message):
         with worker_of(json.loads(file.read_text())["address"]) as (client, worker):
             lost, run = {"worker": worker, "scheduler": scheduler}[victim], Run(client, 1.0)
             small, long = run.task("small", int), run.task("long", wait_for_the_end, tmp_path)
-            with refused(message):
+            with refuses(message):
                 run.compute([long, small], lambda _: lost.kill())
 
 
@@ -204,7 +204,7 @@ def test_a_scheduler_that_is_lost_while_it_is_asked_is_said(client, tmp_path, mo
 
     monkeypatch.setattr(client, "nthreads", raise_timeout)
     run = Run(client)
-    with refused("the scheduler was lost, got problem='OSError'"):
+    with refuses("the scheduler was lost, got problem='OSError'"):
         run.compute([run.task("long", wait_for_the_end, tmp_path)])
     (tmp_path / "end").touch()
 

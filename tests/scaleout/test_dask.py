@@ -74,7 +74,6 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     assert asked.interval.prevalence == tuple(asked.prevalence)
     unrefined = learn_once(client, parts, replace(settings, refine=False)).model
     assert "refinement_choice" not in unrefined.diagnostics
-    # Nothing stays.
     wait_until(lambda: not client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.tasks]))
 
 

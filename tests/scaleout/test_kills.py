@@ -26,7 +26,6 @@ FILES, EACH, SECONDS = 6, 4000, 240
 
 @contextlib.contextmanager
 def processes(port):
-    """Start a scheduler and two workers on this machine; yield them by what they are."""
     address = f"tcp://127.0.0.1:{port}"
     with contextlib.ExitStack() as opened:
         scheduler = opened.enter_context(program("scheduler", "--port", str(port)))
@@ -74,7 +73,6 @@ def disturbed(folder, data, way, victim, seconds):
         for lost in [fit] if victim == "client" else running[victim]:
             lost.send_signal(signal.SIGKILL)
         if victim == "workers":
-            # Others come, and the fit continues.
             paid = releases(folder)
             given = (f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-nanny")
             with program("worker", *given, "--memory-limit", "0"):

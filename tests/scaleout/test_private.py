@@ -118,7 +118,6 @@ def test_any_cut_gives_the_sums_of_one_process(rows, stage):
     total = merge(*(shared.fold(span, lambda *own: [rows.rows(*own)]) for span in cuts))
     for name in wanted:
         np.testing.assert_array_equal(total.arrays[name], wanted[name], name)
-    # Other rows are other sums.
     shifted = shared.fold((first, last), lambda a, b: [rows.rows(a + 20_000, b + 20_000)])
     assert any((shifted.arrays[name] != wanted[name]).any() for name in wanted)
 

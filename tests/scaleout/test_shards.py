@@ -30,8 +30,7 @@ def texts_of(corpus):
     return [text for pair in pairs for rows in rows_of(*pair) for text in rows.texts]
 
 
-def polled(path, **options):
-    """Return the texts of all records, None of blank lines too."""
+def poll_texts(path, **options):
     texts, exhausted = [], False
     with closing(open_source("files", [path], **options)) as source:
         while not exhausted:
@@ -52,10 +51,10 @@ def test_shards_read_what_one_source_reads_in_its_order(tmp_path):
     for pattern, shards in (("", 1), ("", 3), ("", 64), ("b/*.jsonl", 3), ("c.txt", 3)):
         path = str(folder / pattern)
         corpus = of_files(path, shards=shards)
-        assert texts_of(corpus) == polled(path)
+        assert texts_of(corpus) == poll_texts(path)
         assert 1 <= len(corpus.shards) <= shards
         assert len({shard.name for shard in corpus.shards}) == len(corpus.shards)
-    assert texts_of(of_files((folder / "a.jsonl").as_uri())) == polled(str(folder / "a.jsonl"))
+    assert texts_of(of_files((folder / "a.jsonl").as_uri())) == poll_texts(str(folder / "a.jsonl"))
     with pytest.raises(SourceError, match="path does not exist"):
         of_files(folder / "missing.jsonl")
     with pytest.raises(InvalidSettingError, match="shards=0"):
@@ -73,9 +72,9 @@ def test_every_line_is_in_one_part_wherever_files_are_cut(lines, ended, most):
         path.write_bytes(("\n".join(lines) + "\n" * ended).encode())
         with closing(open_source("files", [path])) as source:
             parts = [part for _, part, _ in source.parts(most)]
-        whole = polled(path)
+        whole = poll_texts(path)
         assert parts == [None] or len(parts) > 1
-        assert [text for part in parts for text in polled(path, part=part)] == whole
+        assert [text for part in parts for text in poll_texts(path, part=part)] == whole
         assert texts_of(of_files(path, shards=1 + most % 5)) == whole
 
 

@@ -26,7 +26,7 @@ PARTITIONS, DOCUMENTS = 4, 2000
 LETTERS = str.maketrans("0123456789", "abcdefghij")
 
 
-def tried(spark):
+def compare_topics(spark):
     """Return how far the topics of Spark are from those of its partitions in this process."""
     planted = PlantedLDA(3, 100, seed=2, mean_length=30, topic_concentration=0.1)
     texts = [text.translate(LETTERS) for text in planted.texts(DOCUMENTS)]
@@ -59,7 +59,7 @@ def tried(spark):
 
 
 def spark_packages(scratch):
-    """Return a folder with Spark; it is filled held_out, and then appears whole."""
+    """Return a folder with Spark; it is filled under another name, and then appears whole."""
     cache = Path(os.environ.get("STREAMLDA_TEST_CACHE", Path.home() / ".cache/streamlda-tests"))
     folder = cache / WANTED
     if not folder.exists():
@@ -100,5 +100,5 @@ if __name__ == "__main__":
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
-    print(json.dumps(tried(session)))
+    print(json.dumps(compare_topics(session)))
     session.stop()

@@ -235,7 +235,6 @@ def test_one_part_is_a_refinement_in_one_process(usable, settings):
         found = refined_by(state, usable, 1000, last, 5)
         np.testing.assert_array_equal(found.arrays["totals"], wanted.state()["totals"])
     assert found.arrays["documents"] == 5 * size
-    # Held-out documents are not learned.
     stage = Refine(spans=((0, 900),), starts=(0, 900), steps=5, state=state, held_out=HELD_OUT)
     known = hold_out(usable.rows(0, 900))[0].n_documents
     found = [

@@ -43,7 +43,6 @@ SMALL = {
 
 
 def texts(n, *, seed=1):
-    """Return short documents of three planted topics; no two are equal."""
     corpus = PlantedLDA(3, 200, seed=seed, mean_length=20)
     corpus.words = planted.words(200)
     return [f"{number} {text}" for number, text in enumerate(corpus.texts(n))]
@@ -55,7 +54,6 @@ def write_documents(path, documents):
 
 
 def settings_of(folder, source, flags=None, **more):
-    """Return settings by name: files, a small engine, all outputs in a folder."""
     changes = {**(flags or {}), **{name.replace("__", "."): value for name, value in more.items()}}
     found = {
         "source.kind": "files",
@@ -96,7 +94,7 @@ def arguments(settings):
     return [*STREAMLDA, "run", *flags, *sources]
 
 
-#: Runs the command with changes to the code: behind these lines, in place of ``-m streamlda``.
+#: Stands in place of ``-m streamlda``, with changes to the code before the command runs.
 CHANGED = """
 from streamlda.__main__ import main
 main()
@@ -118,7 +116,6 @@ def changed(settings, lines):
 
 
 def environment(**more):
-    """Return this process's environment without settings, and with one thread for BLAS."""
     found = {name: v for name, v in os.environ.items() if not name.startswith("STREAMLDA_")}
     return {**found, "OPENBLAS_NUM_THREADS": "1", **more}
 
@@ -169,7 +166,6 @@ class Daemon:
         return found[n - 1]
 
     def end(self, seconds=SECONDS):
-        """Wait for the end; return the exit code, or minus the signal."""
         code = self.process.wait(seconds)
         self._reader.join()
         if not self.process.stdout.closed:
@@ -195,7 +191,7 @@ def run_to_end(settings, **options):
 
 
 def few_or(few, many):
-    """A few for every run of the tests, many for a long one."""
+    """Return few in every run of the tests, and many in a long one."""
     return [few, pytest.param(many, marks=pytest.mark.soak)]
 
 
@@ -218,13 +214,12 @@ def left_by(folder):
     learned = {name: metadata[name] for name in ("state", "run", "vocabulary")}
     parts = [to_json([learned, named]).encode()]
     state = b"".join(parts + [arrays[name].tobytes() for name in named])
-    # The end of a file is a position in it, or the beginning of the next: as reading came to it.
+    # The end of a file is a position in it, or the beginning of the next: either may be kept.
     place = to_json(newest.position.get("records", newest.position))
     return Left(_digest(state), place, to_json(newest.about), snapshots_in(folder))
 
 
 def snapshots_in(folder):
-    """Return digests of the published snapshots, but for when they were made."""
     found = {}
     for path in sorted((folder / "snapshots").glob("snapshot-??????")):
         model = load(path)

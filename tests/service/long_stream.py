@@ -30,7 +30,6 @@ MARKS, SNAPSHOTS = 400, 20
 
 
 def topic_settings(folder, bootstrap, topic, **more):
-    """Return settings by name: JSON records of a topic, a small engine, outputs in a folder."""
     folder.mkdir(exist_ok=True)
     flags = {"source.kind": "kafka", "kafka.bootstrap": bootstrap, "kafka.topic": topic}
     found = settings_of(folder, folder, flags, **more)

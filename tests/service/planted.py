@@ -80,6 +80,5 @@ def words(n):
 
 
 def shifted(components, amount, *, seed=2):
-    """Return the topics mixed with others that have nothing to do with them."""
     other = topics(*components.shape, seed=seed, concentration=1.0)
     return (1 - amount) * components + amount * other

@@ -145,8 +145,6 @@ class NumberLearner(Learner):
 
 
 class MemoryStore:
-    """The newest checkpoint, with documents by number, and the releases."""
-
     def __init__(self, fails):
         self.saved, self.published, self.broken, self._fails = None, [], "", fails
         #: Whether the last release is in no checkpoint, and whether one is being written.
@@ -189,7 +187,6 @@ class Captured:
         self.metadata = {"position": position, "run": None}
 
 
-#: Actions of threads.
 WORK = ("open", "engine", "writer")
 
 
@@ -263,7 +260,6 @@ class SteppedDaemon:
         elif action == "open":
             self.steps.opening.popleft()()
         elif action == "away":
-            # The poll loses its answer and moves the position.
             self.faults.add(action)
             self.fault = SourceAwayError("away")
             self.daemon.turn()
@@ -369,7 +365,6 @@ def explore(most):
     return "", tried
 
 
-#: Number of moments to try.
 MOMENTS = 300
 
 

@@ -16,44 +16,43 @@ TEN = PollDone(1.0, 10, 10)
 SHOWN = m.LogLine | m.ShowStall | m.ShowRecovery
 
 
-def told(machine, event):
+def tell(machine, event):
     return [i for i in machine.handle(event) if not isinstance(i, SHOWN)]
 
 
-def shown(machine, event):
-    """Return what is shown of outages."""
+def show(machine, event):
     return [i for i in machine.handle(event) if isinstance(i, m.ShowStall | m.ShowRecovery)]
 
 
-def saved(machine, time):
+def save(machine, time):
     """Return what the machine says to a checkpoint that is copied and written at once."""
-    return told(machine, m.CheckpointTaken(time)) + told(machine, m.CheckpointDone(time))
+    return tell(machine, m.CheckpointTaken(time)) + tell(machine, m.CheckpointDone(time))
 
 
-def started(slots_left=1000, batches=0, **rules):
+def start_polling(slots_left=1000, batches=0, **rules):
     """Return a machine that polls; of the batches polled before, the first is being learned."""
     machine = Machine(Rules(poll_records=10, queue_bytes=100, **rules))
-    assert told(machine, m.StartDone(0.0, slots_left)) == [Poll(10)]
+    assert tell(machine, m.StartDone(0.0, slots_left)) == [Poll(10)]
     for _ in range(batches):
-        told(machine, TEN)
+        tell(machine, TEN)
     return machine
 
 
 def test_checkpoints_come_by_time_and_only_if_something_was_learned():
-    machine = started(checkpoint_seconds=60)
-    assert told(machine, Tick(100.0)) == []
-    assert told(machine, PollDone(100.0, 10, 10)) == [Learn(1), Poll(10)]
-    assert told(machine, LearnDone(100.5)) == [m.Checkpoint(1)]
-    assert saved(machine, 101.0) == []
-    assert told(machine, PollDone(102.0, 10, 1)) == [Learn(2), Poll(10)]
-    assert told(machine, LearnDone(110.0)) == []
-    assert told(machine, Tick(160.9)) == []
-    assert told(machine, Tick(161.0)) == [m.Checkpoint(2)]
+    machine = start_polling(checkpoint_seconds=60)
+    assert tell(machine, Tick(100.0)) == []
+    assert tell(machine, PollDone(100.0, 10, 10)) == [Learn(1), Poll(10)]
+    assert tell(machine, LearnDone(100.5)) == [m.Checkpoint(1)]
+    assert save(machine, 101.0) == []
+    assert tell(machine, PollDone(102.0, 10, 1)) == [Learn(2), Poll(10)]
+    assert tell(machine, LearnDone(110.0)) == []
+    assert tell(machine, Tick(160.9)) == []
+    assert tell(machine, Tick(161.0)) == [m.Checkpoint(2)]
     # Writing fails: it is made again.
-    assert told(machine, m.CheckpointTaken(162.0)) == []
-    assert told(machine, m.WorkFailed(162.5, "checkpoint")) == []
-    assert told(machine, Tick(163.5)) == [m.Checkpoint(2)]
-    assert saved(machine, 164.0) == []
+    assert tell(machine, m.CheckpointTaken(162.0)) == []
+    assert tell(machine, m.WorkFailed(162.5, "checkpoint")) == []
+    assert tell(machine, Tick(163.5)) == [m.Checkpoint(2)]
+    assert save(machine, 164.0) == []
 
 
 def test_a_start_continues_where_the_last_run_ended():
@@ -66,89 +65,87 @@ def test_a_start_continues_where_the_last_run_ended():
         (False, m.StartDone(0.0, None), [Pause()]),
         (True, m.StartDone(0.0, None), [m.Exit(0)]),
     ):
-        assert told(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
+        assert tell(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
 
 
 def test_a_clock_ends_a_window_once_the_words_are_known():
-    machine = started(snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
-    assert told(machine, LearnDone(61.0, has_words=False)) == [Learn(2)]
-    assert told(machine, LearnDone(62.0)) == [m.Release()]
-    assert told(machine, m.ReleaseDone(63.0, True, 1000)) == [m.Checkpoint(2)]
-    # None ends without a record.
-    assert saved(machine, 64.0) == []
-    assert told(machine, Tick(500.0)) == []
-    assert told(machine, PollDone(501.0, 10, 10)) == [Learn(3), Poll(10)]
-    assert told(machine, LearnDone(501.5)) == [m.Release()]
+    machine = start_polling(snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
+    assert tell(machine, LearnDone(61.0, has_words=False)) == [Learn(2)]
+    assert tell(machine, LearnDone(62.0)) == [m.Release()]
+    assert tell(machine, m.ReleaseDone(63.0, True, 1000)) == [m.Checkpoint(2)]
+    assert save(machine, 64.0) == []
+    assert tell(machine, Tick(500.0)) == []
+    assert tell(machine, PollDone(501.0, 10, 10)) == [Learn(3), Poll(10)]
+    assert tell(machine, LearnDone(501.5)) == [m.Release()]
 
     # No more is polled than the next window has room for.
-    machine = started(slots_left=25, snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
-    assert told(machine, LearnDone(61.0)) == [m.Release()]
-    assert told(machine, m.ReleaseDone(62.0, True, 15)) == [m.Checkpoint(1)]
+    machine = start_polling(slots_left=25, snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
+    assert tell(machine, LearnDone(61.0)) == [m.Release()]
+    assert tell(machine, m.ReleaseDone(62.0, True, 15)) == [m.Checkpoint(1)]
     # Ten records wait and five were asked for before: the window has no room for others.
-    assert told(machine, PollDone(63.0, 5, 5)) == [Pause()]
+    assert tell(machine, PollDone(63.0, 5, 5)) == [Pause()]
 
 
 def test_a_client_that_is_replaced_while_the_queue_is_full_is_paused_again():
-    machine = started()
-    assert told(machine, PollDone(1.0, 10, 100)) == [Learn(1), Pause()]
-    assert told(machine, Tick(2.0)) == [Poll(0)]
-    assert told(machine, m.SourceFailed(3.0, away=True)) == []
-    assert told(machine, Tick(4.0)) == [m.Rebuild()]
-    assert told(machine, m.RebuildDone(5.0)) == [Pause()]
+    machine = start_polling()
+    assert tell(machine, PollDone(1.0, 10, 100)) == [Learn(1), Pause()]
+    assert tell(machine, Tick(2.0)) == [Poll(0)]
+    assert tell(machine, m.SourceFailed(3.0, away=True)) == []
+    assert tell(machine, Tick(4.0)) == [m.Rebuild()]
+    assert tell(machine, m.RebuildDone(5.0)) == [Pause()]
 
 
 @pytest.mark.parametrize("answer", [m.BudgetExhausted(3.0), m.ReleaseDone(3.0, False, None)])
 @pytest.mark.parametrize("stop", [True, False])
 def test_with_no_release_left_it_saves_and_idles_or_stops(answer, stop):
-    machine = started(slots_left=10, stop_when_exhausted=stop, batches=1)
-    assert told(machine, LearnDone(2.0)) == [m.Release()]
-    assert told(machine, answer) == [m.Checkpoint(1)]
+    machine = start_polling(slots_left=10, stop_when_exhausted=stop, batches=1)
+    assert tell(machine, LearnDone(2.0)) == [m.Release()]
+    assert tell(machine, answer) == [m.Checkpoint(1)]
     assert machine.phase is (Phase.DRAINING if stop else Phase.EXHAUSTED)
     if stop:
-        assert saved(machine, 4.0) == [m.Exit(0)]
+        assert save(machine, 4.0) == [m.Exit(0)]
     else:
-        assert saved(machine, 4.0) == []
-        assert told(machine, Tick(9999.0)) == []
-        assert told(machine, m.SignalReceived(10_000.0)) == [m.Exit(0)]
+        assert save(machine, 4.0) == []
+        assert tell(machine, Tick(9999.0)) == []
+        assert tell(machine, m.SignalReceived(10_000.0)) == [m.Exit(0)]
 
 
 @pytest.mark.parametrize("after", ["end", "release", "signal"])
 def test_a_source_that_ends_is_learned_to_its_end_unless_a_signal_comes(after):
-    machine = started(release_at_end=after == "release", batches=1)
-    assert told(machine, PollDone(1.0, 10, 10, exhausted=True)) == [Pause()]
+    machine = start_polling(release_at_end=after == "release", batches=1)
+    assert tell(machine, PollDone(1.0, 10, 10, exhausted=True)) == [Pause()]
     if after == "signal":
-        assert told(machine, m.SignalReceived(2.0)) == []
-        assert told(machine, LearnDone(2.0)) == [m.Checkpoint(1)]
+        assert tell(machine, m.SignalReceived(2.0)) == []
+        assert tell(machine, LearnDone(2.0)) == [m.Checkpoint(1)]
         return
-    assert told(machine, LearnDone(2.0)) == [Learn(2)]
+    assert tell(machine, LearnDone(2.0)) == [Learn(2)]
     if after == "release":
-        assert told(machine, LearnDone(3.0)) == [m.Release(last=True)]
-        assert told(machine, m.ReleaseDone(4.0, True, 1000)) == [m.Checkpoint(2)]
+        assert tell(machine, LearnDone(3.0)) == [m.Release(last=True)]
+        assert tell(machine, m.ReleaseDone(4.0, True, 1000)) == [m.Checkpoint(2)]
     else:
-        assert told(machine, LearnDone(3.0)) == [m.Checkpoint(2)]
-    assert saved(machine, 4.0) == [m.Exit(0)]
+        assert tell(machine, LearnDone(3.0)) == [m.Checkpoint(2)]
+    assert save(machine, 4.0) == [m.Exit(0)]
 
 
 def test_a_source_that_is_there_and_fails_is_rebuilt_ever_more_slowly_and_then_given_up():
-    assert told(Machine(Rules()), m.SourceFailed(1.0, code=78)) == [m.Exit(78)], "at the start"
-    machine = started(attempts=3)
+    assert tell(Machine(Rules()), m.SourceFailed(1.0, code=78)) == [m.Exit(78)], "at the start"
+    machine = start_polling(attempts=3)
     for failed, pause in ((5.0, 1.0), (6.0, 2.0)):
-        assert told(machine, m.SourceFailed(failed)) == []
-        assert told(machine, Tick(failed + pause - 0.1)) == []
-        assert told(machine, Tick(failed + pause)) == [m.Rebuild()]
-        assert told(machine, m.RebuildDone(failed + pause)) == [Poll(10)]
-    # It brings something: failures count from 0 again.
-    assert told(machine, PollDone(9.0, 1, 1)) == [Learn(1), Poll(10)]
+        assert tell(machine, m.SourceFailed(failed)) == []
+        assert tell(machine, Tick(failed + pause - 0.1)) == []
+        assert tell(machine, Tick(failed + pause)) == [m.Rebuild()]
+        assert tell(machine, m.RebuildDone(failed + pause)) == [Poll(10)]
+    assert tell(machine, PollDone(9.0, 1, 1)) == [Learn(1), Poll(10)]
     for failed in (10.0, 30.0):
         # That it is away in between counts for nothing.
-        assert told(machine, m.SourceFailed(failed)) == []
-        assert told(machine, Tick(failed + 5)) == [m.Rebuild()]
-        assert told(machine, m.SourceFailed(failed + 5, away=True)) == []
-        assert told(machine, Tick(failed + 15)) == [m.Rebuild()]
-        assert told(machine, m.RebuildDone(failed + 15)) == [Poll(10)]
-    assert told(machine, LearnDone(50.0)) == []
-    assert told(machine, m.SourceFailed(50.0, code=78)) == [m.Checkpoint(1), Pause()]
-    assert saved(machine, 51.0) == [m.Exit(78)]
+        assert tell(machine, m.SourceFailed(failed)) == []
+        assert tell(machine, Tick(failed + 5)) == [m.Rebuild()]
+        assert tell(machine, m.SourceFailed(failed + 5, away=True)) == []
+        assert tell(machine, Tick(failed + 15)) == [m.Rebuild()]
+        assert tell(machine, m.RebuildDone(failed + 15)) == [Poll(10)]
+    assert tell(machine, LearnDone(50.0)) == []
+    assert tell(machine, m.SourceFailed(50.0, code=78)) == [m.Checkpoint(1), Pause()]
+    assert save(machine, 51.0) == [m.Exit(78)]
 
 
 def test_a_source_that_is_away_is_waited_for_however_long_at_the_start_and_later():
@@ -156,26 +153,26 @@ def test_a_source_that_is_away_is_waited_for_however_long_at_the_start_and_later
     machine = Machine(Rules(poll_records=10, attempts=3))
     time = outlast(machine, 0.0, 600.0)
     assert machine.phase is Phase.STARTING
-    assert told(machine, m.StartDone(time, 1000)) == [Poll(10)]
+    assert tell(machine, m.StartDone(time, 1000)) == [Poll(10)]
     # The first poll that is answered ends it, not one of which that is not known yet.
-    assert shown(machine, PollDone(time, 0, 0, silent=None)) == []
-    assert shown(machine, PollDone(time, 0, 0)) == [m.ShowRecovery("source", time)]
+    assert show(machine, PollDone(time, 0, 0, silent=None)) == []
+    assert show(machine, PollDone(time, 0, 0)) == [m.ShowRecovery("source", time)]
     time = outlast(machine, time, 7200.0)
-    assert told(machine, m.RebuildDone(time)) == [Poll(10)]
-    assert told(machine, PollDone(time, 5, 5)) == [Learn(1), Poll(10)]
+    assert tell(machine, m.RebuildDone(time)) == [Poll(10)]
+    assert tell(machine, PollDone(time, 5, 5)) == [Learn(1), Poll(10)]
 
 
 def outlast(machine, begun, seconds):
     """Let the source fail whenever it is opened; return the time of the last opening."""
     rebuilt, time = [], begun
-    assert shown(machine, m.SourceFailed(begun, True, "Gone")) == [m.ShowStall("source", "Gone")]
+    assert show(machine, m.SourceFailed(begun, True, "Gone")) == [m.ShowStall("source", "Gone")]
     while True:
         time += 1.0
-        if told(machine, Tick(time)) == [m.Rebuild()]:
+        if tell(machine, Tick(time)) == [m.Rebuild()]:
             rebuilt.append(time)
             if time >= begun + seconds:
                 break
-            assert shown(machine, m.SourceFailed(time, True, "Gone")) == []
+            assert show(machine, m.SourceFailed(time, True, "Gone")) == []
     waits = np.diff([begun, *rebuilt])
     assert waits[:5].tolist() == [1.0, 2.0, 4.0, 8.0, 10.0]
     assert set(waits[5:]) == {10.0}
@@ -183,65 +180,65 @@ def outlast(machine, begun, seconds):
 
 
 def test_a_source_that_falls_silent_is_shown_and_in_the_end_opened_again():
-    machine = started(silent_seconds=60)
-    assert shown(machine, PollDone(5.0, 0, 0)) == []
+    machine = start_polling(silent_seconds=60)
+    assert show(machine, PollDone(5.0, 0, 0)) == []
     stalled = m.ShowStall("source", "no-answer", 11.0)
-    assert shown(machine, PollDone(20.0, 0, 0, silent=11.0)) == [stalled]
+    assert show(machine, PollDone(20.0, 0, 0, silent=11.0)) == [stalled]
     assert machine.handle(PollDone(60.0, 0, 0, silent=50.0)) == [Poll(10)]
     # Its records still count: of several partitions another one may be silent.
-    assert told(machine, PollDone(61.0, 5, 5, silent=51.0)) == [Learn(1), Poll(10)]
-    assert told(machine, PollDone(70.0, 0, 0, silent=60.5)) == []
-    assert told(machine, Tick(71.0)) == [m.Rebuild()]
-    assert told(machine, m.RebuildDone(72.0)) == [Poll(10)]
-    assert shown(machine, PollDone(73.0, 0, 0, silent=None)) == []
-    assert shown(machine, PollDone(74.0, 0, 0)) == [m.ShowRecovery("source", 65.0)]
+    assert tell(machine, PollDone(61.0, 5, 5, silent=51.0)) == [Learn(1), Poll(10)]
+    assert tell(machine, PollDone(70.0, 0, 0, silent=60.5)) == []
+    assert tell(machine, Tick(71.0)) == [m.Rebuild()]
+    assert tell(machine, m.RebuildDone(72.0)) == [Poll(10)]
+    assert show(machine, PollDone(73.0, 0, 0, silent=None)) == []
+    assert show(machine, PollDone(74.0, 0, 0)) == [m.ShowRecovery("source", 65.0)]
 
 
 def test_dead_letters_that_cannot_be_written_hold_up_the_checkpoint_and_never_end_it():
-    machine = started(checkpoint_seconds=60, attempts=3)
-    told(machine, PollDone(1.0, 10, 10, rejects=3))
-    assert told(machine, LearnDone(60.0)) == [m.Checkpoint(1)]
+    machine = start_polling(checkpoint_seconds=60, attempts=3)
+    tell(machine, PollDone(1.0, 10, 10, rejects=3))
+    assert tell(machine, LearnDone(60.0)) == [m.Checkpoint(1)]
     failed = m.WorkFailed(61.0, "dead-letters", reason="Refused")
-    assert shown(machine, failed) == [m.ShowStall("dead-letters", "Refused")]
+    assert show(machine, failed) == [m.ShowStall("dead-letters", "Refused")]
     time = 61.0
     while time < 4000.0:
         time += 1.0
-        if told(machine, Tick(time)):
-            assert shown(machine, m.WorkFailed(time, "dead-letters", reason="Refused")) == []
-    while not (out := told(machine, Tick(time))):
+        if tell(machine, Tick(time)):
+            assert show(machine, m.WorkFailed(time, "dead-letters", reason="Refused")) == []
+    while not (out := tell(machine, Tick(time))):
         time += 1.0
     assert out == [m.Checkpoint(1)]
-    assert shown(machine, m.CheckpointTaken(time)) == [m.ShowRecovery("dead-letters", time - 61.0)]
-    assert told(machine, m.CheckpointDone(time)) == []
+    assert show(machine, m.CheckpointTaken(time)) == [m.ShowRecovery("dead-letters", time - 61.0)]
+    assert tell(machine, m.CheckpointDone(time)) == []
     # Where too many wait, a poll fails for them: it is not the source that is shown.
     full = m.SourceFailed(time, True, "Refused", what="dead-letters")
-    assert shown(machine, full) == [m.ShowStall("dead-letters", "Refused")]
-    assert told(machine, Tick(time + 1)) == [m.Rebuild()]
+    assert show(machine, full) == [m.ShowStall("dead-letters", "Refused")]
+    assert tell(machine, Tick(time + 1)) == [m.Rebuild()]
 
 
 def test_a_release_that_cannot_be_published_is_made_once_and_holds_up_all_else():
-    machine = started(slots_left=10, batches=1)
-    assert told(machine, LearnDone(2.0)) == [m.Release()]
+    machine = start_polling(slots_left=10, batches=1)
+    assert tell(machine, LearnDone(2.0)) == [m.Release()]
     failed = m.WorkFailed(3.0, "output", reason="ENOSPC")
-    assert shown(machine, failed) == [m.ShowStall("output", "ENOSPC")]
-    assert told(machine, Tick(3.9)) == [Poll(0)]
+    assert show(machine, failed) == [m.ShowStall("output", "ENOSPC")]
+    assert tell(machine, Tick(3.9)) == [Poll(0)]
     for time in range(10, 10_000, 30):
         # A tending poll comes once, as it is not answered.
-        assert told(machine, Tick(float(time))) == [m.Release()]
-        told(machine, m.WorkFailed(float(time), "output", reason="ENOSPC"))
-    told(machine, Tick(10_000.0))
+        assert tell(machine, Tick(float(time))) == [m.Release()]
+        tell(machine, m.WorkFailed(float(time), "output", reason="ENOSPC"))
+    tell(machine, Tick(10_000.0))
     out = machine.handle(m.ReleaseDone(10_000.0, True, 10))
     assert m.ShowRecovery("output", 9997.0) in out
     assert [i for i in out if isinstance(i, m.Checkpoint)] == [m.Checkpoint(1)]
 
 
 def test_the_breaker_trips_above_its_share_and_does_not_pass_the_bad_records():
-    machine = started(breaker_records=20, breaker_share=0.5)
-    told(machine, PollDone(1.0, 10, 1, rejects=10))
-    told(machine, PollDone(1.0, 10, 1, rejects=0))
+    machine = start_polling(breaker_records=20, breaker_share=0.5)
+    tell(machine, PollDone(1.0, 10, 1, rejects=10))
+    tell(machine, PollDone(1.0, 10, 1, rejects=0))
     assert machine.phase is Phase.LEARNING
     # 11 of 20; what is under way would not be saved.
-    assert told(machine, PollDone(1.0, 10, 1, rejects=6)) == [m.Exit(65)]
+    assert tell(machine, PollDone(1.0, 10, 1, rejects=6)) == [m.Exit(65)]
 
 
 def test_a_private_daemon_does_not_stop_for_one_more_rejected_record():
@@ -250,51 +247,51 @@ def test_a_private_daemon_does_not_stop_for_one_more_rejected_record():
     private |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
     for flags, phase in ((given, Phase.STOPPED), (given | private, Phase.LEARNING)):
         machine = Machine(make_rules(load_settings(None, {}, flags)))
-        told(machine, m.StartDone(0.0, 10**6))
+        tell(machine, m.StartDone(0.0, 10**6))
         for rejects in [500] * 10 + [1000] * 5:
-            told(machine, PollDone(1.0, 1_000, 1, rejects=rejects))
+            tell(machine, PollDone(1.0, 1_000, 1, rejects=rejects))
         assert machine.phase is phase
 
 
 @pytest.mark.parametrize("what", ["learn", "release"])
 def test_work_that_fails_half_way_ends_with_its_code_and_without_saving(what):
-    machine = started(slots_left=10, batches=1)
+    machine = start_polling(slots_left=10, batches=1)
     if what == "release":
-        told(machine, LearnDone(2.0))
-    assert told(machine, m.WorkFailed(3.0, what, 78)) == [m.Exit(78)]
+        tell(machine, LearnDone(2.0))
+    assert tell(machine, m.WorkFailed(3.0, what, 78)) == [m.Exit(78)]
 
 
 @pytest.mark.parametrize("writing", [False, True])
 def test_a_signal_while_checkpoints_cannot_be_written_ends_with_74_after_one_more_try(writing):
-    machine = started(checkpoint_seconds=60, batches=1)
-    told(machine, LearnDone(2.0))
-    assert m.Checkpoint(1) in told(machine, Tick(61.0))
-    told(machine, m.WorkFailed(62.0, "checkpoint"))
-    assert told(machine, m.SignalReceived(62.5)) == [m.Checkpoint(1), Pause()]
+    machine = start_polling(checkpoint_seconds=60, batches=1)
+    tell(machine, LearnDone(2.0))
+    assert m.Checkpoint(1) in tell(machine, Tick(61.0))
+    tell(machine, m.WorkFailed(62.0, "checkpoint"))
+    assert tell(machine, m.SignalReceived(62.5)) == [m.Checkpoint(1), Pause()]
     if writing:
-        told(machine, m.CheckpointTaken(62.6))
-    assert told(machine, m.WorkFailed(63.0, "checkpoint")) == [m.Exit(74)]
+        tell(machine, m.CheckpointTaken(62.6))
+    assert tell(machine, m.WorkFailed(63.0, "checkpoint")) == [m.Exit(74)]
 
 
 def test_an_end_that_takes_too_long_is_cut_off_by_the_clock_or_a_second_signal():
     for last, code in ((Tick(11.1), 75), (m.SignalReceived(3.0, 2), 130)):
-        machine = started(batches=1)
-        assert told(machine, m.SignalReceived(2.0)) == [Pause()]
-        assert told(machine, Tick(10.9)) == []
-        assert told(machine, last) == [m.Exit(code)]
+        machine = start_polling(batches=1)
+        assert tell(machine, m.SignalReceived(2.0)) == [Pause()]
+        assert tell(machine, Tick(10.9)) == []
+        assert tell(machine, last) == [m.Exit(code)]
         assert machine.handle(LearnDone(12.0)) == []
 
 
 def test_a_signal_while_letters_are_pending_ends_with_0_before_the_oldest_of_them():
-    machine = started(checkpoint_seconds=60, batches=1)
-    told(machine, LearnDone(2.0))
-    told(machine, PollDone(3.0, 10, 10, rejects=1))
-    told(machine, LearnDone(60.0))
+    machine = start_polling(checkpoint_seconds=60, batches=1)
+    tell(machine, LearnDone(2.0))
+    tell(machine, PollDone(3.0, 10, 10, rejects=1))
+    tell(machine, LearnDone(60.0))
     for time in range(61, 250, 31):
-        told(machine, m.WorkFailed(float(time), "dead-letters"))
-        told(machine, Tick(time + 30.0))
-    told(machine, m.WorkFailed(260.0, "dead-letters"))
+        tell(machine, m.WorkFailed(float(time), "dead-letters"))
+        tell(machine, Tick(time + 30.0))
+    tell(machine, m.WorkFailed(260.0, "dead-letters"))
     # The next attempt, of ten seconds later, is not waited for.
-    out = told(machine, m.SignalReceived(261.0))
+    out = tell(machine, m.SignalReceived(261.0))
     assert out == [m.Checkpoint(2), Pause()]
-    assert told(machine, m.WorkFailed(266.0, "dead-letters")) == [m.Exit(0)]
+    assert tell(machine, m.WorkFailed(266.0, "dead-letters")) == [m.Exit(0)]

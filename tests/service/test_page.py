@@ -88,7 +88,6 @@ def test_the_page_shows_the_topics_of_a_model(visit, snapshots):
     expect(seen.page.locator("#about")).to_contain_text("Snapshot 1")
     expect(seen.page.locator("#about")).to_contain_text("4 topics from 1,000 documents")
     expect(seen.page.locator("#moves")).to_be_hidden()
-    # Names are text too.
     snapshots.rename({2: HOSTILE[0], 4: "sport"})
     seen.page.reload()
     seen.has_cards()
@@ -190,7 +189,6 @@ def test_a_viewer_of_a_private_daemon_sees_topics_and_no_counts(visit, snapshots
     region = seen.page.get_by_role("region", name="Documents with most of this topic")
     expect(region).not_to_be_visible()
     expect(seen.page.locator("#now")).to_be_hidden()
-    # The token is in memory only.
     kept = "[localStorage.length, sessionStorage.length, document.cookie, document.title]"
     assert seen.page.evaluate(kept) == [0, 0, "", "streamlda"]
     assert TOKEN not in seen.page.content()

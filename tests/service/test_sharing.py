@@ -79,7 +79,6 @@ class Shared:
         return sum(count_saved(self.path).values()) if self.path.exists() else 0
 
     def learned(self):
-        """Return documents, tokens and rejects of all partitions."""
         merged = merge_checkpoints([*count_saved(self.path)])
         rejects = Counter()
         for checkpoint in merged.checkpoints:
@@ -206,7 +205,6 @@ def test_a_partition_that_moved_and_came_back_continues_where_it_was_saved(here,
     here.save()
     assert shared.learned() == here.truth.learned()
     written = sorted(here.folder.glob("partition-*/state-*"))
-    # What is saved is not written once more.
     here.save()
     assert sorted(here.folder.glob("partition-*/state-*")) == written
     # Counters are of what was read here, once.

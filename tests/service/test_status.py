@@ -36,7 +36,6 @@ def status(clock):
 
 
 def samples(status):
-    """Return the metrics as Prometheus reads them: name and labels to value."""
     return {
         (sample.name.removeprefix("streamlda_"), *sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(Metrics(status).text().decode())
@@ -44,7 +43,7 @@ def samples(status):
     }
 
 
-def labelled(status, name):
+def values_of(status, name):
     found = samples(status).items()
     return {labels[0][1]: value for (each, *labels), value in found if each == name}
 
@@ -69,7 +68,7 @@ def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status, monkeypat
     assert told["lag"]["records"] is None
     found = samples(status)
     assert not any(name == "kafka_lag_records" for name, *_ in found)
-    assert labelled(status, "stalled") == dict.fromkeys(STALLABLE, 0) | {"source": 1, "output": 1}
+    assert values_of(status, "stalled") == dict.fromkeys(STALLABLE, 0) | {"source": 1, "output": 1}
     labels = ("reason", "KafkaTimeoutError"), ("what", "source")
     assert found["failure_reasons_total", *labels] == 3
     assert found["failures_total", ("what", "source")] == 3
@@ -97,7 +96,7 @@ def test_what_is_shared_with_other_daemons_is_said(status):
     none = {"partitions": [], "waiting": [], "elsewhere": [], "generation": None, "lease": True}
     assert status.status()["group"] == none | {"places": None}
     status.note_group(partitions=[0, 3], waiting=[5], elsewhere=[1, 2], generation=7, places=90)
-    assert labelled(status, "partition") == {"0": 1, "3": 1, "5": 0, "1": 0, "2": 0}
+    assert values_of(status, "partition") == {"0": 1, "3": 1, "5": 0, "1": 0, "2": 0}
     found = samples(status)
     shown = [found[name,] for name in ("group_generation", "lease", "group_places")]
     assert shown == [7, 1, 90]
@@ -164,7 +163,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     # Bytes that wait are no records.
     status.note(lag={0: 100}, lag_unit="bytes")
     assert status.status()["lag"] == NO_LAG | {"bytes": 100, "partitions": {"0": 100}}
-    assert labelled(status, "kafka_lag_records") == {}
+    assert values_of(status, "kafka_lag_records") == {}
 
 
 def test_lag_in_seconds_is_the_largest_age_where_records_wait_and_none_if_one_is_unknown(status):

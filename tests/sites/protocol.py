@@ -33,7 +33,6 @@ def keys_of(n):
     return [SiteKey.generate(f"site{i}") for i in range(n)]
 
 
-#: Signs the rounds.
 HUB = SiteKey.generate("hub")
 
 

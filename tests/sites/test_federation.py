@@ -188,7 +188,6 @@ def two(**changes):
 
 
 def twins():
-    """Return two sites with one pair of keys."""
     keys, other = SiteKey.generate("site8"), SiteKey.generate("site9")
     other.public = replace(keys.public, name="site9")
     return [keys, other]

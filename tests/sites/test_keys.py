@@ -187,14 +187,14 @@ SMALL_SIGNING_KEYS = [
 ]
 
 
-def announced(key):
+def announce(key):
     return Announcement("south", "0" * 64, 1, 1, key)
 
 
 @pytest.mark.parametrize(
     ("make", "key"),
     [
-        *((announced, key) for key in SMALL_EXCHANGE_KEYS),
+        *((announce, key) for key in SMALL_EXCHANGE_KEYS),
         *((partial(PublicKey, "south"), key) for key in SMALL_SIGNING_KEYS),
     ],
 )
@@ -204,4 +204,4 @@ def test_keys_of_low_order_are_refused_where_they_are_read(make, key):
         make(key)
     with pytest.raises(InvalidSettingError, match="64 hex digits"):
         make(key[:-1] + "z")
-    assert announced(round_keys(1)[0].exchange)
+    assert announce(round_keys(1)[0].exchange)

@@ -26,7 +26,7 @@ def fakes(n):
     return DocumentBatch.from_matrix(rows)
 
 
-def attacked(change, config, this, documents):
+def make_attack(change, config, this, documents):
     """Return what gives an accumulator its documents, and changes their sums."""
 
     def filled(accumulator):
@@ -63,8 +63,7 @@ def documents(seed, blanks=0.0):
     return DocumentBatch.from_matrix(rows)
 
 
-def learned(tmp_path, attack, clipping="worst-case", blanks=0.0):
-    """Return the model of three sites, the first of which attacks."""
+def learn_under_attack(tmp_path, attack, clipping="worst-case", blanks=0.0):
     changes = {"documents_per_snapshot": N, "n_components": 4, "n_features": D, "snapshots": 1}
     changes |= {"clipping": clipping, "delta": 1e-6}
     weights = [WEIGHT, 0.45, 0.45]
@@ -72,7 +71,7 @@ def learned(tmp_path, attack, clipping="worst-case", blanks=0.0):
         sites.documents = {name: documents(i, blanks) for i, name in enumerate(sites.sites)}
         this = sites.first
         while this is not None:
-            own = attacked(attack, sites.config, this, sites.documents["site0"])
+            own = make_attack(attack, sites.config, this, sites.documents["site0"])
             shares = [
                 Share.load(sites.sites["site0"].make_share(this, own)),
                 *(sites.share(name, this) for name in ("site1", "site2")),
@@ -93,13 +92,13 @@ def planted_topic(model):
 @pytest.mark.parametrize("times", [1, 8])
 def test_sums_that_the_counts_do_not_know_are_refused(tmp_path, clipping, times):
     with pytest.raises(InvalidSettingError, match="no sums of documents"):
-        learned(tmp_path, kept_alone(times), clipping)
+        learn_under_attack(tmp_path, kept_alone(times), clipping)
 
 
 @pytest.mark.parametrize("clipping", ["worst-case", "quantile"])
 def test_more_documents_than_slots_and_blanks_are_refused(tmp_path, clipping):
     with pytest.raises(InvalidSettingError, match=r"do not cancel|sums of documents"):
-        learned(tmp_path, times_own(5.0), clipping)
+        learn_under_attack(tmp_path, times_own(5.0), clipping)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +107,13 @@ def test_more_documents_than_slots_and_blanks_are_refused(tmp_path, clipping):
     ids=["its own slots", "and the blanks of others"],
 )
 def test_documents_that_are_counted_plant_no_more_than_their_slots(tmp_path, blanks, times, share):
-    _, found = planted_topic(learned(tmp_path, times_own(times), blanks=blanks))
+    _, found = planted_topic(learn_under_attack(tmp_path, times_own(times), blanks=blanks))
     assert found == pytest.approx(share, abs=0.03)
 
 
 def test_a_topic_in_place_of_others_passes_and_no_honest_site_has_it(tmp_path):
     """What masks leave: the page says it, and what every site can look at."""
-    model = learned(tmp_path, in_place_of_others(0.3))
+    model = learn_under_attack(tmp_path, in_place_of_others(0.3))
     row, found = planted_topic(model)
     assert found == pytest.approx(0.31, abs=0.03)
     own = model.transform(documents(1).rows(0, 500)).mean(axis=0)

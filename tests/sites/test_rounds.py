@@ -26,7 +26,7 @@ def begun(tmp_path_factory):
         yield sites, rounds
 
 
-def changed(this, arrays=None, **values):
+def change_round(this, arrays=None, **values):
     """Return the round with some of it changed, as an aggregator that cheats would sign it."""
     return replace(this, arrays={**this.arrays, **(arrays or {})}, **values).sign(HUB)
 
@@ -36,38 +36,36 @@ def without(this, prefix):
     return replace(this, arrays=arrays).sign(HUB)
 
 
-def of_key(change):
+def change_key(change):
     """Return the change of a round in which one site is announced otherwise."""
-    return lambda this: changed(this, keys=(change(this.keys[0]), *this.keys[1:]))
+    return lambda this: change_round(this, keys=(change(this.keys[0]), *this.keys[1:]))
 
 
 def other_array(name, change):
-    return lambda this: changed(this, arrays={name: np.asarray(change(this.arrays[name]))})
+    return lambda this: change_round(this, arrays={name: np.asarray(change(this.arrays[name]))})
 
 
-#: Of the first round.
 BAD_ROUNDS = {
-    "another config": lambda this: changed(this, config="00" * 32),
-    "sums": lambda this: changed(this, arrays={"sums/first": np.zeros(D)}),
-    "no stage": lambda this: changed(this, stage=""),
-    "a stage that comes later": lambda this: changed(this, stage="choice"),
-    "a release before its time": lambda this: changed(
+    "another config": lambda this: change_round(this, config="00" * 32),
+    "sums": lambda this: change_round(this, arrays={"sums/first": np.zeros(D)}),
+    "no stage": lambda this: change_round(this, stage=""),
+    "a stage that comes later": lambda this: change_round(this, stage="choice"),
+    "a release before its time": lambda this: change_round(
         this, arrays={"common words/first": np.ones(D)}
     ),
     # The attack: rounds without end where the config has one window.
-    "a second window": lambda this: changed(this, window=2),
-    "a later round": lambda this: changed(this, number=2),
-    "no window": lambda this: changed(this, window=0),
-    "a site left out": lambda this: changed(this, keys=this.keys[1:]),
-    "a site twice": lambda this: changed(this, keys=(this.keys[0], *this.keys)),
-    "a round key of another": of_key(
+    "a second window": lambda this: change_round(this, window=2),
+    "a later round": lambda this: change_round(this, number=2),
+    "no window": lambda this: change_round(this, window=0),
+    "a site left out": lambda this: change_round(this, keys=this.keys[1:]),
+    "a site twice": lambda this: change_round(this, keys=(this.keys[0], *this.keys)),
+    "a round key of another": change_key(
         lambda own: replace(own, exchange=RoundKey("x", RoundKey.random()).exchange)
     ),
-    "a site that is no member": of_key(lambda own: replace(own, site="west")),
-    "a key of another round": of_key(lambda own: replace(own, round=2)),
+    "a site that is no member": change_key(lambda own: replace(own, site="west")),
+    "a key of another round": change_key(lambda own: replace(own, round=2)),
 }
 WORDS, PAIRS = "common words/first", "common pairs/pair"
-#: Of the second, with the release of the first.
 BAD_RELEASES = {
     "few words": other_array(WORDS, lambda a: a[:-1]),
     "single precision": other_array(WORDS, lambda a: a.astype(np.float32)),
@@ -77,14 +75,14 @@ BAD_RELEASES = {
     "less than no document": other_array(WORDS, lambda a: -np.abs(a)),
     "no release": lambda this: without(this, "common words/"),
     "a block less": lambda this: without(this, "common words/first_kept"),
-    "the round before": lambda this: changed(this, number=1),
+    "the round before": lambda this: change_round(this, number=1),
 }
 BAD_PAIRS = {
     "few pairs": other_array(PAIRS, lambda a: a[:-1]),
     "other words": other_array(WORDS, lambda a: a * 1e9),
     "no words": lambda this: without(this, "common words/"),
     "no pairs": lambda this: without(this, "common pairs/"),
-    "its own release": lambda this: changed(this, arrays={"refine/shares": np.ones((D, 3))}),
+    "its own release": lambda this: change_round(this, arrays={"refine/shares": np.ones((D, 3))}),
 }
 BAD = {"common words": BAD_ROUNDS, "common pairs": BAD_RELEASES, "refine": BAD_PAIRS}
 CASES = [
@@ -152,7 +150,7 @@ def test_a_round_key_of_another_round_is_refused(begun, number, attempt):
     """The attack: the sites' own announcements, of a round for which keys are still there."""
     sites, rounds = begun
     keys = tuple(sites.announce(name, sites.config, number, attempt) for name in sites.sites)
-    crafted = changed(rounds["common words"], keys=keys)
+    crafted = change_round(rounds["common words"], keys=keys)
     with pytest.raises(InvalidSettingError, match="an announcement is of another round"):
         sites.share("site0", crafted)
 
@@ -183,7 +181,7 @@ def test_sites_that_were_given_different_rounds_do_not_add_up(tmp_path):
     """A projection that somebody chose for one site only: its mask cancels with nobody's."""
     with Sites.of(3, tmp_path) as sites:
         this = sites.answer(sites.first).next_round
-        other = changed(this, arrays={"pairs/first": this.arrays["pairs/first"][::-1].copy()})
+        other = change_round(this, arrays={"pairs/first": this.arrays["pairs/first"][::-1].copy()})
         shares = [sites.share("site0", other), *(sites.share(f"site{i}", this) for i in (1, 2))]
         with pytest.raises(InvalidSettingError, match=r"got differs='round_digest'"):
             aggregate(sites.config, this, shares)

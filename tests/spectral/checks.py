@@ -24,7 +24,6 @@ def symmetric_noise(d, seed, level):
 
 
 def noisy_array(d, seed, level=0.05):
-    """Return a dense symmetric array: an orthogonal tensor with noise."""
     exact = composed(np.linspace(1, 2, d), orthonormal(d, d, seed))
     return exact + symmetric_noise(d, seed, level)
 

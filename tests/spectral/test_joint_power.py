@@ -56,7 +56,7 @@ def test_any_small_orthogonal_tensor_is_decomposed_exactly(d, data, seed, scale)
     check_recovers(found, values, vectors)
 
 
-def test_it_equals_its_slow_twin(monkeypatch):
+def test_joint_power_equals_its_slow_twin(monkeypatch):
     tensor = noisy_array(6, 3)
     start = np.random.default_rng(4).standard_normal((6, 5))
     monkeypatch.setattr(module, "STILL", 1.0)

@@ -20,7 +20,7 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
 
 
-def accumulated(W, *batches, t=None):
+def accumulate(W, *batches, t=None):
     moments = Moments(W, t)
     for batch in batches:
         moments.add(batch)
@@ -35,7 +35,7 @@ def check_equals_oracle(documents, W):
     usable = sum(len(tokens) >= 3 for tokens in documents)
     m = W.shape[1]
     for t in {0, 1, m}:
-        moments = accumulated(W, batch_of(documents, len(W)), t=t)
+        moments = accumulate(W, batch_of(documents, len(W)), t=t)
         assert (moments.documents, moments.skipped) == (usable, len(documents) - usable)
         if not usable:
             assert not any(a.any() for name, a in moments.state().items() if name != "tally")
@@ -65,9 +65,9 @@ def test_stream_equals_batch(block, monkeypatch):
     """Word sums to the last bit, the sums of small matrices to rounding, however it is cut."""
     batch = PlantedLDA(3, 12, mean_length=20, seed=0).documents(90)
     W = np.random.default_rng(1).uniform(-1, 1, (12, 3))
-    whole = accumulated(W, batch)
+    whole = accumulate(W, batch)
     monkeypatch.setattr(moments_module, "BLOCK_DOCUMENTS", block)
-    cut = accumulated(W, *(batch.rows(a, b) for a, b in ((0, 1), (1, 1), (1, 52), (52, 90))))
+    cut = accumulate(W, *(batch.rows(a, b) for a, b in ((0, 1), (1, 1), (1, 52), (52, 90))))
     assert cut.word_totals.tobytes() == whole.word_totals.tobytes()
     assert cut.pair_cross.tobytes() == whole.pair_cross.tobytes()
     for name, array in whole.state().items():
@@ -80,10 +80,10 @@ def test_merge_equals_one_accumulation(t, cuts):
     """Which half a document goes to may differ; that each goes to one may not."""
     documents = [*corpus("random"), [1, 1], [0, 5, 7], *corpus("random", 8), *corpus("empty")]
     W = np.random.default_rng(2).uniform(-1, 1, (9, 3))
-    whole = accumulated(W, batch_of(documents, 9), t=t)
+    whole = accumulate(W, batch_of(documents, 9), t=t)
     merged = Moments(W, t)
     for start, stop in itertools.pairwise([0, *cuts, len(documents)]):
-        part = accumulated(W.copy(), batch_of(documents[start:stop], 9), t=t)
+        part = accumulate(W.copy(), batch_of(documents[start:stop], 9), t=t)
         before = snapshot(part)
         merged.merge(part)
         assert snapshot(part) == before
@@ -104,7 +104,7 @@ def test_moments_of_planted_topics_agree_with_theory(alpha):
     """
     d, n_groups = 9, 100
     corpus_ = PlantedLDA(3, d, alpha=alpha, topic_concentration=0.3, mean_length=25, seed=7)
-    sums = [accumulated(np.eye(d), corpus_.documents(1000)) for _ in range(n_groups)]
+    sums = [accumulate(np.eye(d), corpus_.documents(1000)) for _ in range(n_groups)]
     groups = [(m.first_moment(), m.pair_moment(), m.triple_moment()) for m in sums]
 
     def largest_deviation(expected):

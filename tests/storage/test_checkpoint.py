@@ -386,7 +386,6 @@ def test_an_older_generation_comes_too_late_unless_the_group_began_again(tmp_pat
         save(store, 100)
     with pytest.raises(FencedError, match="generation=3 taken_in=7"):
         Store.open(tmp_path, claim=Claim(3))
-    # It holds no lock, and has changed nothing.
     with Store.open(tmp_path, claim=Claim(7)) as store:
         save(store, 200)
     with Store.open(tmp_path, claim=Claim(3, reset=True)) as store:

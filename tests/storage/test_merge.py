@@ -47,7 +47,7 @@ BEGINNING.add(PlantedLDA(3, D, seed=4, topic_concentration=0.1).documents(1000))
 SHARED = BEGINNING.new_beginning()
 
 
-def learned(documents, start=0, stop=ROWS, shared=SHARED, settings=SETTINGS):
+def learn(documents, start=0, stop=ROWS, shared=SHARED, settings=SETTINGS):
     settings = replace(settings, n_features=documents.n_features)
     engine = Engine(settings, shared_projection=shared)
     engine.add(documents.rows(start, stop))
@@ -76,10 +76,9 @@ def assert_equal_sums(one, other):
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 2**32 - 1))
 def test_any_split_in_any_order_equals_one_engine(split, seed):
     rng = np.random.default_rng(seed)
-    # Every seventh is too short to be learned from.
     counts = rng.poisson(0.5, (len(split), D)) * (np.arange(len(split)) % 7 > 0)[:, None]
     batch = DocumentBatch.from_matrix(counts)
-    whole = learned(batch, 0, len(split))
+    whole = learn(batch, 0, len(split))
     engines = [Engine(SETTINGS, shared_projection=SHARED) for _ in range(5)]
     for n, part in enumerate(split):
         engines[part].add(batch.rows(n, n + 1))
@@ -92,14 +91,14 @@ def test_any_split_in_any_order_equals_one_engine(split, seed):
 
 
 def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
-    engine = learned(documents, 0, 500)
+    engine = learn(documents, 0, 500)
     before = {name: array.copy() for name, array in engine.state()[0].items()}
-    own = learned(documents, 500, 1000, None)
+    own = learn(documents, 500, 1000, None)
     other_projection = SHARED.copy()
     other_projection[0, 0] += 1e-12
     for one, other, rule in [
         (engine, own, r"start=[0-9a-f]{16},None; make one"),
-        (engine, learned(documents, 500, shared=other_projection), "no common start.*start="),
+        (engine, learn(documents, 500, shared=other_projection), "no common start.*start="),
         (own, Engine(SETTINGS), "start=None,None"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
@@ -108,7 +107,7 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
         np.testing.assert_array_equal(array, before[name])
     # Settings without effect on sums may differ.
     settings = replace(SETTINGS, warmup_documents=20_000)
-    engine.merge(learned(documents, 500, settings=settings))
+    engine.merge(learn(documents, 500, settings=settings))
     assert (engine.documents_seen, engine.settings) == (ROWS, SETTINGS)
 
 
@@ -150,7 +149,7 @@ def folders(tmp_path, documents):
     for n in range(3):
         start, stop = 1000 * n, 1000 * n + 1000
         learned_to, rows = (stop - 42, documents.rows(stop - 42, stop)) if n == 2 else (stop, None)
-        engine = learned(documents, start, learned_to)
+        engine = learn(documents, start, learned_to)
         made.append(save(tmp_path / str(n), engine, kafka({str(n): 1000}), rows=rows))
     return made
 
@@ -158,7 +157,7 @@ def folders(tmp_path, documents):
 def test_folders_of_daemons_that_run_are_joined(folders, documents):
     with Store.open(folders[0]), Store.open(folders[1]):
         merged = merge_checkpoints(folders)
-    assert_equal_sums(merged.engine, learned(documents))
+    assert_equal_sums(merged.engine, learn(documents))
     assert merged.vocabulary == WORDS
     offsets = [found.position["offsets"] for found in merged.checkpoints]
     assert offsets == [{str(n): 1000} for n in range(3)]
@@ -169,11 +168,11 @@ def test_no_document_counts_twice_as_far_as_positions_say(folders, tmp_path, doc
     (tmp_path / "link").symlink_to(folders[0])
     with pytest.raises(InvalidSettingError, match=r"states to merge, got paths=.*/0', '.*/0'"):
         merge_checkpoints([folders[0], folders[1], tmp_path / "link"])
-    both = save(tmp_path / "both", learned(documents, 0, 10), kafka({"2": 3, "7": 7}))
+    both = save(tmp_path / "both", learn(documents, 0, 10), kafka({"2": 3, "7": 7}))
     with pytest.raises(InvalidSettingError, match=r"news' partitions=2.*disjoint part"):
         merge_checkpoints([*folders, both])
     pipes = [
-        save(tmp_path / f"pipe-{n}", learned(documents, n, n + 10), {"record": 10}) for n in (0, 10)
+        save(tmp_path / f"pipe-{n}", learn(documents, n, n + 10), {"record": 10}) for n in (0, 10)
     ]
     assert merge_checkpoints(pipes).engine.documents_seen == 20
 
@@ -195,14 +194,14 @@ def test_a_private_state_is_never_read(tmp_path, documents):
 
 def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, monkeypatch):
     with Store.open(tmp_path / "a") as store:
-        store.write(store.capture(learned(documents, 0, 100), {"record": 100}, WORDS))
+        store.write(store.capture(learn(documents, 0, 100), {"record": 100}, WORDS))
         restored = []
 
         def overtaken(self, restore=Checkpoint.restore):
             restored.append(self.generation)
             if len(restored) == 1:
                 for stop in (200, 300):
-                    store.write(store.capture(learned(documents, 0, stop), {"record": stop}, WORDS))
+                    store.write(store.capture(learn(documents, 0, stop), {"record": stop}, WORDS))
             return restore(self)
 
         monkeypatch.setattr(Checkpoint, "restore", overtaken)
@@ -227,7 +226,7 @@ def path(tmp_path):
 
 
 def test_a_projection_comes_back_with_its_words(path, documents):
-    own = learned(documents, 0, 1000, None)
+    own = learn(documents, 0, 1000, None)
     saved = save_projection(path, own, WORDS)
     np.testing.assert_array_equal(saved.beginning, own.new_beginning())
     found = load_projection(path)
@@ -240,7 +239,7 @@ def test_a_projection_comes_back_with_its_words(path, documents):
     hashed = Vocabulary.hashed(5)
     batch = PlantedLDA(2, 32, seed=1).documents(50)
     settings = EngineSettings(n_components=2, n_features=32, oversampling=2)
-    save_projection(path, learned(batch, 0, 50, None, settings), hashed)
+    save_projection(path, learn(batch, 0, 50, None, settings), hashed)
     assert load_projection(path).vocabulary == hashed
 
 
@@ -282,6 +281,5 @@ def test_daemons_that_refine_are_merged_in_any_order(start_file, tmp_path):
     np.testing.assert_allclose(one.snapshot().components, other.snapshot().components, rtol=1e-9)
     np.testing.assert_array_equal(one.snapshot().alpha, other.snapshot().alpha)
     assert_same_state(merge_checkpoints(folders[:1]).engine, read_newest_engine(folders[0])[1])
-    # What was merged can be saved, and continues.
     save_state(tmp_path / "state", one)
     assert_same_state(load_state(tmp_path / "state"), one)

@@ -22,7 +22,7 @@ def folder(tmp_path):
     return tmp_path / "out" / "snapshots"
 
 
-def published(folder, *tables):
+def publish(folder, *tables):
     made = Snapshots(folder)
     for number, table in enumerate(tables, 1):
         made.publish(number, model(table))
@@ -61,7 +61,7 @@ def test_what_is_published_is_found_again_and_other_files_are_no_snapshots(folde
 
 
 def test_a_published_number_keeps_its_model(folder):
-    made = published(folder, topics())
+    made = publish(folder, topics())
     before = {p: (p.stat().st_ino, p.read_bytes()) for p in folder.iterdir()}
     with pytest.raises(InvalidSettingError, match=r"is published.*number=1"):
         made.publish(1, model(topics()))
@@ -72,7 +72,7 @@ def test_a_published_number_keeps_its_model(folder):
 
 
 def test_topics_for_viewers_are_plain_json(folder):
-    made = published(folder, topics())
+    made = publish(folder, topics())
     made.publish(2, model(shifted(topics(), 0.1), documents_seen=80))
     found = made.topics(2, 3)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -117,19 +117,19 @@ def test_viewers_are_shown_interval_timeline_and_quality(folder):
 
 def test_a_topic_keeps_its_id_wherever_it_stands_and_no_id_is_used_again(folder):
     table, order = topics(5, 80), [3, 0, 4, 1, 2]
-    made = published(folder, table, shifted(table, 0.2)[order], shifted(table, 0.3)[::-1])
+    made = publish(folder, table, shifted(table, 0.2)[order], shifted(table, 0.3)[::-1])
     assert [ids(made, n) for n in (1, 2, 3)] == [[1, 2, 3, 4, 5], [4, 1, 5, 2, 3], [5, 4, 3, 2, 1]]
     moved = [[topic.moved for topic in made.summary(n).topics] for n in (1, 2)]
     expected = np.diagonal(hellinger(table, shifted(table, 0.2)))[order]
     assert moved == [[None] * 5, pytest.approx(expected)]
     table, parts = topics(6, 80), ([0, 1, 2], [1, 3], [0, 1, 3, 4], [5, 1])
-    made = published(folder / "b", *(table[rows] for rows in parts))
+    made = publish(folder / "b", *(table[rows] for rows in parts))
     assert [ids(made, n) for n in made.numbers()] == [[1, 2, 3], [2, 4], [5, 2, 4, 6], [7, 2]]
     assert [topic.moved for topic in made.summary(4).topics] == [None, 0]
 
 
 def test_an_index_that_is_damaged_or_of_another_model_is_made_again(folder, caplog):
-    made = published(folder, topics(), topics()[::-1])
+    made = publish(folder, topics(), topics()[::-1])
     for content in (b"{", b"[]", b'{"version":2}', b"\xff"):
         index(folder, 2).write_bytes(content)
         caplog.clear()
@@ -143,7 +143,7 @@ def test_an_index_that_is_damaged_or_of_another_model_is_made_again(folder, capl
 
 def test_a_damaged_snapshot_is_skipped_and_the_rest_continues(folder, caplog):
     caplog.set_level(logging.WARNING)
-    published(folder, *[topics()] * 3)
+    publish(folder, *[topics()] * 3)
     damage(folder, 2)
     for number in (2, 3):
         index(folder, number).unlink()
@@ -153,7 +153,6 @@ def test_a_damaged_snapshot_is_skipped_and_the_rest_continues(folder, caplog):
     assert ids(found, 3) == [1, 2, 3, 4]
     with pytest.raises(ModelFileError):
         found.topics(2)
-    # Behind a damaged one all topics are new.
     damage(folder, 3)
     again = Snapshots(folder)
     again.publish(4, model(topics()))
@@ -168,7 +167,6 @@ def test_only_a_statement_that_bears_out_its_claim_makes_private(folder):
     cohort = private()["cohort"]
     for found in (made, Snapshots(folder)):
         assert [summary.private for summary in found.summaries()] == [True, False, False]
-        # It is of its record slots.
         assert found.summary(1).slots == [cohort["first"], cohort["last"]]
 
 

@@ -82,7 +82,6 @@ class Run:
 
 @pytest.fixture
 def start(tmp_path, documents):
-    """Return a function that starts a run, whose ledger is closed in the end."""
     with ExitStack() as opened:
 
         def start(**changes):
@@ -148,7 +147,6 @@ def test_the_last_snapshot_and_why_there_was_none_come_back(start, path):
     assert (found.diagnostics, found.settings) == (wanted.diagnostics, wanted.settings)
     assert found.privacy == wanted.privacy
     assert run.learner.lost == ["the reason"]
-    # The run is finished.
     assert (run.learner.due, run.learner.documents_seen) == (None, 1000)
 
 

@@ -50,7 +50,6 @@ def test_what_is_no_time_is_none():
         # Near 1970, and days of Excel; without a year; a month or a zone that is none.
         *(0, 86_400, 45_658, "45658.5", -1, 99_999_999, 202_513, "20250230", 10**8 - 1),
         *("Monday", "Jan 6", "2025/13/01", "13/13/2025", "01/06/25", "6 Jan 2025 7:00 QQT"),
-        # Day or month first.
         *("01/06/2025", "01.06.2025 10:00"),
     ):
         assert parse_event_time(value) is None
@@ -83,7 +82,7 @@ COMMON = {
 
 
 @pytest.mark.parametrize("value", COMMON, ids=str)
-def test_common_forms_are_read(value):
+def test_common_forms_of_time_are_read(value):
     assert parse_event_time(value) == seconds(COMMON[value])
 
 

@@ -61,7 +61,7 @@ def learner_of(grow_every=EVERY, size=SIZE, **more):
     return VocabularyLearner(size=size, grow_every=grow_every, **given)
 
 
-def streamed(words, texts, make=engine):
+def stream(words, texts, make=engine):
     made = Pipeline(words, make)
     made.add(RecordBatch(texts))
     return made
@@ -79,8 +79,8 @@ def test_a_second_half_about_things_never_seen_before():
     second = [text for pair in zip(old, second, strict=False) for text in pair]
     second, held_out = second[:3500], second[3500:3900]
     every = sorted({word for text in [*first, *second] for word in text.split()})
-    known = streamed(Vocabulary.given(every, ANALYZER), first + second).release().model
-    growing = streamed(learner_of(), first)
+    known = stream(Vocabulary.given(every, ANALYZER), first + second).release().model
+    growing = stream(learner_of(), first)
     at_first = growing.vocabulary
     growing.add(RecordBatch(second))
     model = growing.release().model
@@ -110,7 +110,6 @@ def turning():
 
 def test_models_are_of_the_words_of_now(turning):
     texts, times = turning
-    # It shows documents and their times, too.
     shown = CandidateDocuments(2, K, 0, texts=True)
     made = Pipeline(learner_of(), engine, candidates=shown, time_bins="day")
     for start in range(0, 1800, 300):
@@ -128,9 +127,8 @@ def test_models_are_of_the_words_of_now(turning):
 
 @pytest.mark.parametrize("changes", [{"refine": False}, {"warmup_documents": 10_000}])
 def test_an_engine_without_refined_topics_keeps_its_words(turning, changes):
-    # A turn ends the warm-up.
     texts = turning[0] if "refine" in changes else turning[0][:900]
-    made = streamed(learner_of(), texts, lambda *given: engine(*given, **changes))
+    made = stream(learner_of(), texts, lambda *given: engine(*given, **changes))
     assert made.vocabulary == Vocabulary.learn(
         texts[:WARMUP], size=SIZE, min_document_frequency=1, analyzer=ANALYZER
     )
@@ -259,7 +257,6 @@ def test_documents_that_choose_the_words_are_used_for_nothing_else():
 
 def test_sizes_cut_the_words_and_too_few_votes_are_paid_for():
     words, _, _ = to_select(slots=6, size=1)
-    # Only text is a word.
     found = turned(words, [*["apple"] * 2, *["bread"] * 3, "bread \ud800\ud801", None])
     assert found.vocabulary.words == ("bread",)
     words, paid, _ = to_select(slots=2)

@@ -49,7 +49,7 @@ def corpus(n=300, seed=0):
     return [" ".join(rng.choice(WORDS, 6, p=rng.dirichlet([0.4] * 4))) for _ in range(n)]
 
 
-def fed(words, *batches, **more):
+def feed(words, *batches, **more):
     """Return a pipeline that was given these records, and its learner all documents."""
     made = Pipeline(words, engine, **more)
     for batch in batches:
@@ -109,13 +109,13 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
     words = learner_of(50) if learned else GIVEN
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_ROWS", 33)
-        whole = fed(words, RecordBatch(texts, times=times), time_bins="day")
+        whole = feed(words, RecordBatch(texts, times=times), time_bins="day")
         parts, start = Pipeline(words, engine, time_bins="day"), 0
         for number, stop in enumerate([*sorted(cuts), len(texts)]):
             parts.add(RecordBatch(texts[start:stop], times=times[start:stop]))
             start = stop
             if number in restarts and parts.learner is not None:
-                parts = restored(parts, words)
+                parts = restore(parts, words)
         assert parts.learner.documents_seen % 33 == 0
         parts.flush()
     assert parts.vocabulary == whole.vocabulary
@@ -126,7 +126,7 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
     assert_same_state(parts.learner, whole.learner)
 
 
-def restored(before, words):
+def restore(before, words):
     after = Pipeline(words, engine, time_bins="day")
     values = json.loads(json.dumps(before.values()))
     learner = Engine.from_state(*before.learner.state())
@@ -176,7 +176,7 @@ def test_a_time_ahead_of_the_clock_moves_no_time_line(monkeypatch, time):
 
 def test_words_are_learned_from_the_first_documents_only(monkeypatch):
     texts = ["apple bread cheese", "bread cheese apple"] * 5 + ["dates dates dates apple"] * 20
-    found = fed(learner_of(10), RecordBatch(texts[:20]), RecordBatch(texts[20:]))
+    found = feed(learner_of(10), RecordBatch(texts[:20]), RecordBatch(texts[20:]))
     assert found.vocabulary.words == ("apple", "bread", "cheese")
     assert found.vocabulary_documents == 10
     assert (found.counts.unseen_tokens, found.counts.tokens) == (60, 30 + 80)
@@ -188,7 +188,7 @@ def test_words_are_learned_from_the_first_documents_only(monkeypatch):
     assert model.vocabulary.words == WORDS
     assert (model.documents_seen, model.settings["vocabulary_documents"]) == (40, 40)
     monkeypatch.setattr(vocabulary_choice, "VOCABULARY_CHARACTERS", 1000)
-    found = fed(learner_of(), RecordBatch(["apple bread cheese " * 10] * 20))
+    found = feed(learner_of(), RecordBatch(["apple bread cheese " * 10] * 20))
     assert found.vocabulary_documents == 6
 
 
@@ -271,7 +271,7 @@ def test_what_cannot_be_learned_from_is_refused():
     made.add(RecordBatch(["1 2 3"] * 3))
     assert "documents=3" in made.release().missed
     with pytest.raises(VocabularyError, match="documents=3"):
-        fed(learner_of(3), RecordBatch(["1 2 3"] * 3))
+        feed(learner_of(3), RecordBatch(["1 2 3"] * 3))
     made = Pipeline(GIVEN, lambda *_: Engine(EngineSettings(n_components=2, n_features=3)))
     made.add(RecordBatch(["apple bread dates"]))
     with pytest.raises(ValueError, match="n_features=4 expected=3"):

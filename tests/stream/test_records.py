@@ -15,7 +15,6 @@ BATCH = RecordBatch(["apple", None, "", None], REJECTS, False, LOCATIONS, USERS)
 
 
 def test_a_batch_counts_its_records_and_what_they_take():
-    # An empty text is a document, a blank is none.
     assert BATCH.documents == ["apple", ""]
     assert (BATCH.n_records, BATCH.n_documents) == (4, 2)
     assert BATCH.get_locations(7) == LOCATIONS

@@ -288,7 +288,6 @@ def test_the_words_of_a_function_are_counted_as_others_are():
     encoded = learned.encode(TEXTS)
     assert encoded.unreadable == (2,)
     assert encoded.batch.to_csr().toarray().tolist() == [[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 2]]
-    # Words over several lines are on one.
     analyzer = TextAnalyzer(function=lambda text: text.split("|"))
     learned = Vocabulary.learn(["ab|c\nd\r\ne|f"], analyzer=analyzer)
     assert learned.words == ("ab", "c d e", "f")

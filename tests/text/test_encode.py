@@ -52,7 +52,6 @@ def test_token_ids_keep_order_and_offsets():
         ids, offsets = Vocabulary.given(words, analyzer).token_ids(TEXTS)
         assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
         assert (ids.tolist(), offsets.tolist()) == (expected, ends)
-    # N-grams come by length.
     pairs = Vocabulary.given(["ab", "cd", "ab cd", "cd ab"], TextAnalyzer(ngram_range=(1, 2)))
     assert pairs.token_ids(["ab cd ab"])[0].tolist() == [0, 1, 0, 2, 3]
     # Texts without words, and half a surrogate pair, are texts.

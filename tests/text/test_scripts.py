@@ -81,7 +81,7 @@ def test_words_are_runs_of_letters_and_their_marks(text):
         assert TextAnalyzer(lowercase=False).build_tokenizer()(text) == find_script_words(text)
 
 
-def test_words_of_many_languages():
+def test_texts_of_many_languages_are_split_into_their_words():
     for text, words in (
         ("हिन्दी भाषा में समाचार", "हिन्दी भाषा में समाचार"),
         ("ภาษาไทย ข่าว วันนี้", "ภาษาไทย ข่าว วันนี้"),
@@ -115,7 +115,6 @@ def test_turkish_has_two_letters_i():
     assert TextAnalyzer.from_metadata(turkish.metadata()) == turkish
     split = TextAnalyzer(lowercase="turkish", function=str.split).build_analyzer()
     assert split("IŞIK") == ["ışık"]
-    # Turkish alone, or before others.
     for other in (TextAnalyzer(), TextAnalyzer(stop_words="english,tr")):
         assert other.build_analyzer()("IŞIK Işık") == ["işik", "işık"]
     assert TextAnalyzer(stop_words="tr", lowercase=False).build_analyzer()("IŞIK") == ["IŞIK"]

@@ -108,7 +108,6 @@ def test_round_trips_through_json_and_pickle(made):
     stored = Vocabulary.from_metadata(json.loads(text), made.listed)
     for back in (stored, pickle.loads(pickle.dumps(made))):
         assert (back, hash(back), back.fingerprint) == (made, hash(made), made.fingerprint)
-        # With what does not count for equality.
         assert (back.metadata(), back.names) == (made.metadata(), made.names)
         assert back.token_ids(TEXTS)[0].tolist() == expected
 

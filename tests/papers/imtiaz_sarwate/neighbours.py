@@ -23,7 +23,6 @@ def matched_component_error(true, estimated):
 
 
 def changed(parts, sample):
-    """Return a dataset in which the first sample of the second site is another."""
     copies = [part.copy() for part in parts]
     copies[1][0] = sample
     return copies

@@ -57,7 +57,7 @@ def projected(sample, variance, bound):
     return {"third": site.project(MixtureView(PROJECTION, np.ones(3), variance, bound))}
 
 
-def learned(scheme, epsilon, route="projected", **options):
+def learn(scheme, epsilon, route="projected", **options):
     network = network_of(SIZES, scheme, epsilon, route=route)
     sites = [MixtureSite(part, RADIUS) for part in SAMPLES]
     return learn_mixture(sites, K, network, route=route, rng=np.random.default_rng(0), **options)
@@ -114,7 +114,7 @@ def test_the_papers_bound_holds_in_all_dimensions():
 @pytest.mark.parametrize("route", ["projected", "paper"])
 def test_means_weights_and_variance_are_found(scheme, route):
     # 9000 samples, little noise: errors of 0.01 to 0.04 over seeds.
-    found = learned(scheme, 300.0, route)
+    found = learn(scheme, 300.0, route)
     assert found.found == K
     assert matched_component_error(MEANS, found.components) < 0.12
     assert found.weights == pytest.approx(WEIGHTS, abs=0.06)
@@ -122,7 +122,7 @@ def test_means_weights_and_variance_are_found(scheme, route):
 
 
 def test_noise_alone_gives_no_components_and_a_public_variance_is_used():
-    found = learned("local", 0.005, variance=0.04)
+    found = learn("local", 0.005, variance=0.04)
     assert found.found < K
     assert not found.components[found.found :].any()
     assert found.weights.sum() == pytest.approx(1)

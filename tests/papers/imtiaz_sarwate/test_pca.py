@@ -60,7 +60,6 @@ def test_samples_are_scaled_to_the_radius_and_unusable_ones_are_left_out():
 def test_two_samples_differ_by_no_more_than_is_stated(a, b):
     block = second_block(4, BOUND)
     assert shift(second_of(a), second_of(b), [block]) <= SECOND_RATIO
-    # The paper's coordinates.
     x, y = (clipped(np.array([v]), BOUND) / BOUND for v in (a, b))
     plain = pack(second_sum(x), 0.0) - pack(second_sum(y), 0.0)
     assert np.linalg.norm(plain) <= SECOND_RATIO
@@ -169,7 +168,7 @@ def test_dpdispca_is_the_program_of_its_authors():
     assert np.linalg.eigvalsh(moment).min() < -values[rank - 1]
 
 
-def test_measures_by_hand():
+def test_measures_equal_values_by_hand():
     assert captured_energy(np.eye(3)[:, 1:], np.diag([1.0, 2.0, 4.0])) == pytest.approx(6)
     true = np.array([[0.0, 0.0], [3.0, 4.0]])
     assert component_error(true, true[::-1]) == matched_component_error(true, true[::-1]) == 0

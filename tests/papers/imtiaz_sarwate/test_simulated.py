@@ -26,7 +26,7 @@ def network(sizes, scheme="cape", promises=PROMISE, **options):
     return SimulatedSites(sizes, promises, scheme, noise=SeededNoise(1), **options)
 
 
-def measured(sites):
+def measure_noise(sites):
     released = sites.release([ZEROS] * len(sites.sizes), dict, [BLOCK])
     return float(released.sums["x"].std()), released.stddevs["x"]
 
@@ -53,8 +53,8 @@ SCENES = [
 @pytest.mark.parametrize(("make", "times"), SCENES)
 def test_every_scheme_has_the_noise_of_the_table(make, times):
     # False alarm below 1e-9 a scene; 2/3 and 3/2 of the noise are rejected.
-    _, pooled = measured(network([500, 500], "pooled-private"))
-    drawn, stated = measured(make())
+    _, pooled = measure_noise(network([500, 500], "pooled-private"))
+    drawn, stated = measure_noise(make())
     assert drawn == pytest.approx(stated, rel=0.01)
     assert drawn == pytest.approx(times * pooled, rel=0.015)
     for wrong in (2 / 3, 3 / 2):

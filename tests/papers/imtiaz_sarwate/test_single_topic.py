@@ -49,7 +49,7 @@ TOPICS, DOCUMENTS = planted(SIZES)
 SITES = [site_of(*documents) for documents in DOCUMENTS]
 
 
-def learned(scheme, epsilon, route="whitened"):
+def learn(scheme, epsilon, route="whitened"):
     network = network_of(SIZES, scheme, epsilon, route=route)
     return learn_topics(SITES, K, network, route=route, rng=np.random.default_rng(0))
 
@@ -115,7 +115,7 @@ def test_dense_and_streamed_triples_are_the_same(monkeypatch):
 @pytest.mark.parametrize("route", ["whitened", "paper"])
 def test_topics_and_weights_are_found(scheme, route):
     # 12,000 documents of three words, little noise: errors of 0.02 to 0.05.
-    found = learned(scheme, 100.0, route)
+    found = learn(scheme, 100.0, route)
     assert found.found == K
     assert matched_component_error(TOPICS, found.components) < 0.1
     assert found.weights == pytest.approx(WEIGHTS, abs=0.1)
@@ -124,7 +124,7 @@ def test_topics_and_weights_are_found(scheme, route):
 
 
 def test_topics_that_noise_hides_repeat_the_word_frequencies():
-    found = learned("local", 0.01)
+    found = learn("local", 0.01)
     assert found.found < K
     assert found.components[found.found :] == pytest.approx(
         np.tile(found.components[-1], (K - found.found, 1))

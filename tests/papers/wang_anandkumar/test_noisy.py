@@ -52,7 +52,6 @@ def deflated(**options):
 
 
 def power_of(method=None, tensor=None, neighbours=None, noise=None, epsilon=1.0):
-    """Return a power method, by default in replay of `orthonormal`."""
     method = deflated() if method is None else method
     tensor = orthonormal()[0] if tensor is None else tensor
     schedule = Schedule(epsilon, DELTA, ENTRIES if neighbours is None else neighbours)
