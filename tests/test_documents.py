@@ -19,7 +19,6 @@ DENSE = np.array([[2, 0, 0, 1, 0], [0, 0, 0, 0, 0], [0, 5, 0, 0, 7], [0, 0, 0, 0
 
 
 def parts(**changes):
-    """Return the arrays of `DENSE` as constructor arguments, some of them changed."""
     right = {
         "counts": np.array([2.0, 1.0, 5.0, 7.0]),
         "word_ids": np.array([0, 3, 1, 4], dtype=np.int32),

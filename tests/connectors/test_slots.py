@@ -48,8 +48,6 @@ def as_lines(records):
 
 
 class Rows(Learner):
-    """A learner that only notes which document each row holds."""
-
     def __init__(self, counts_slots):
         self.rows, self.counts_slots = [], counts_slots
 

@@ -45,7 +45,6 @@ def test_stream_that_ends_early_gives_what_is_finished_and_says_what_is_missing(
     assert any(f"documents_missing={2000 - usable}" in w for w in model.diagnostics["warnings"])
     model = fed(learner, documents, 1200, 1200 + 2 * (2000 - usable)).snapshot()
     assert model.diagnostics["documents_missing"] == 0
-    # Components are supported as soon as they are finished.
     found = fed(early, documents, 900).snapshot().diagnostics
     assert found["components_finished"] == 2
     assert sorted(found["topic_supported"]) == [False, False, True, True]

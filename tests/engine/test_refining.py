@@ -113,7 +113,6 @@ def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, mo
     spectral = fed(engine(refine=False), documents, 0, 6000).snapshot()
     assert error(planted, model) < error(planted, spectral)
     np.testing.assert_allclose(model.background, spectral.background, rtol=1e-10)
-    # The engine says the same, and continues from there.
     same = learner.snapshot()
     np.testing.assert_allclose(same.components, model.components, rtol=0.02, atol=1e-4)
     assert (same.documents_seen, same.tokens_seen) == (6000, model.tokens_seen)

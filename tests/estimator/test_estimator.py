@@ -234,7 +234,6 @@ def test_topics_keep_their_rows_in_partial_fit(X):
             shown = lda.components_
         model = lda.to_model()
         assert model.names[0] == ("mine" if seeds else None)
-        # What is said of a topic moves with it.
         known = {**model.diagnostics, "topic_ids": [5, 6, 7, 8], "following": {"switches": 1}}
         model = replace(model, diagnostics=known)
         turned = permute_topics(model, [0, 3, 1, 2])
@@ -251,7 +250,6 @@ def test_what_the_command_warns_of_is_a_warning_of_python():
         lda = StreamLDA(5, random_state=0).fit(TEXTS)
     assert [str(each.message) for each in told] == lda.to_model().diagnostics["warnings"]
     assert {each.filename for each in told} == {__file__}
-    # In a stream, where topics are read.
     lda = StreamLDA(5, random_state=0).partial_fit(TEXTS)
     with pytest.warns(TopicWarning) as told:
         _ = lda.components_

@@ -92,7 +92,6 @@ def test_a_fit_that_fails_changes_nothing(fitted, X):
     with pytest.raises(ValueError, match="more than 2147483648 tokens"):
         new.partial_fit(np.full((3, 9), 1e10))
     assert vars(new) == vars(StreamLDA(2))
-    # A later fit that names no columns forgets the names.
     named = StreamLDA(2).fit(pd.DataFrame(X[:50].toarray()[:, :9], columns=names))
     assert named.feature_names_in_.tolist() == names
     assert not hasattr(named.fit(X[:50]), "feature_names_in_")
@@ -212,14 +211,10 @@ def by_hyphens(text):
     return text.replace("-", " ").split()
 
 
-def iterate(texts):
-    return (text for text in texts)
-
-
 @pytest.mark.parametrize(
     "made",
     [
-        *(list, tuple, iterate, np.array, pd.Series, make_frame, pl.Series, pa.array, deque),
+        *(list, tuple, iter, np.array, pd.Series, make_frame, pl.Series, pa.array, deque),
         lambda texts: dict(enumerate(texts)).values(),
         *(lambda texts, kind=kind: kind({"text": texts}) for kind in (pl.DataFrame, pl.LazyFrame)),
         lambda texts: pa.table({"text": texts}),

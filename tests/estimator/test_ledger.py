@@ -28,7 +28,6 @@ def test_a_ledger_remembers_across_fits(X, tmp_path):
     # Free again, and it refuses the same rows under the same name before it reads them.
     with pytest.raises(LedgerError, match="in two releases"):
         private(ledger=str(path), stream="one").fit(X[:1000])
-    # Other rows are told to take another name.
     with pytest.raises(LedgerError, match=r"stream='one' released=1000 .*another name \(stream="):
         private(ledger=str(path), stream="one").fit(X[2000:])
     again = private(ledger=path, stream="one", documents_per_snapshot=1000)
@@ -51,7 +50,6 @@ def test_a_ledger_remembers_across_fits(X, tmp_path):
     late = private(stream="two", documents_per_snapshot=1500, snapshots=1, **user)
     with pytest.raises(BudgetExceededError, match="more than the privacy budget"):
         late.partial_fit(X[1500:], users=users)
-    # It had read none.
     late.set_params(ledger=tmp_path / "new").partial_fit(X[1500:], users=users)
 
 

@@ -259,12 +259,10 @@ def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X, tmp_path):
     with pytest.raises(InsufficientDataError, match=r"no row is a document.*nothing was spent"):
         private(ledger=str(tmp_path / "B")).fit(blank)
     assert LedgerReader(tmp_path / "B").generation == 0
-    # Nor is a window begun that the rows cannot fill.
     lda = private(documents_per_snapshot=1400, ledger=str(tmp_path / "L")).fit(X)
     releases = LedgerReader(tmp_path / "L").report()["snapshots"]
     ends = [each["documents"][0][2] for each in releases]
     assert (len(ends), ends[-1], lda.documents_seen_) == (8, 2800, 1400)
-    # Both were paid for, and both are kept.
     kept = [model.privacy["cohort"] for model in lda.snapshots_]
     assert kept == [{"first": 0, "last": 1399}, {"first": 1400, "last": 2799}]
     np.testing.assert_array_equal(lda.snapshots_[-1].components, lda.components_)

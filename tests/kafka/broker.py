@@ -114,7 +114,6 @@ class Broker:
         self._wait()
 
     def _wait(self):
-        """Wait until it answers, and takes part in its cluster."""
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             code = self._process.poll()

@@ -41,7 +41,6 @@ SETTINGS = {
 
 
 def documents():
-    """Yield paragraphs of the documentation on this machine, over and over."""
     while True:
         with closing(DocstringSource()) as source:
             while (batch := source.poll(1000)).documents:

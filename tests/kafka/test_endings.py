@@ -127,7 +127,6 @@ def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reach
     assert caught.value.reason.startswith(cause)
     assert f"reason='{caught.value.reason}" in str(caught.value)
     assert str(given.get("password")) not in str(caught.value)
-    # What the daemon shows, and how it ends.
     assert name_reason(caught.value) == caught.value.reason
     assert (exit_code(caught.value) == 78) == (case in NO_ACCESS)
 

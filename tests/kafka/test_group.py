@@ -71,7 +71,6 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
     second = member_of()
     wait_until(lambda: first.given_up and second.generation > before)
     (moved,) = first.given_up
-    # While it is saved it is nobody's.
     assert len(moved) == 2
     for _ in range(40):
         assert (first.has, second.has) == ({0, 1, 2, 3} - moved, set())

@@ -131,8 +131,7 @@ def test_a_release_over_partitions_is_a_range_of_each(
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"kafka__start": "latest"}, {"kafka__partitions": "1,2"}, {"kafka__partitions": "0"}],
+    "other", [{"kafka__start": "latest"}, {"kafka__partitions": "1,2"}, {"kafka__partitions": "0"}]
 )
 def test_without_checkpoints_a_run_skips_the_records_of_its_release_alone(
     other, topics, topic, open_run, tmp_path

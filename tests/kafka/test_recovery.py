@@ -256,7 +256,6 @@ def test_partitions_added_while_streaming_are_read_from_their_start(topics, topi
 
 
 def damage(path, batch):
-    """Flip a bit in the last byte of one batch of a log segment."""
     data = bytearray(path.read_bytes())
     end = 0
     for _ in range(batch + 1):

@@ -31,11 +31,6 @@ def in_turns(begins, ends, block):
                 at[number] += 1
 
 
-def run_of(number, offsets):
-    rows = ((at, f"{number} {at}".encode()) for at in offsets)
-    return Run(number, [Record("t", number, at, -1, None, value) for at, value in rows])
-
-
 class Delivered:
     """Batches of a fixed order, of logs that are fetched in pieces of any size, in any order."""
 
@@ -59,7 +54,9 @@ class Delivered:
         left = [offset for offset in self.records[number] if offset >= self.fetched[number]]
         size = self.draw(st.integers(1, 12))
         if left:
-            self.rounds.add(run_of(number, left[:size]))
+            rows = ((at, f"{number} {at}".encode()) for at in left[:size])
+            records = [Record("t", number, at, -1, None, value) for at, value in rows]
+            self.rounds.add(Run(number, records))
             self.fetched[number] = left[:size][-1] + 1
         elif number == self.rounds.turn:
             self.rounds.skip_to(self.ends[number])

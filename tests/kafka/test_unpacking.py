@@ -22,7 +22,6 @@ CONTROL, APPENDED = 0x20, 0x08
 
 
 def batch(offset, rows=ROWS, attributes=0, compression=0, producer=-1):
-    """Return the bytes of a batch; `attributes` are set besides."""
     more = dict.fromkeys(("producer_epoch", "base_sequence"), min(producer, 0))
     more["producer_id"] = producer
     builder = MemoryRecordsBuilder(2, compression, 2**20, offset, producer >= 0, **more)

@@ -60,7 +60,6 @@ def test_completion_scores_only_documents_and_tokens_that_it_can():
     assert bare.perplexity == math.inf
     assert mixed.perplexity < 100
     assert bare.unigram_perplexity == mixed.unigram_perplexity == pytest.approx(3.0)
-    # Tokens that no baseline can score.
     result = document_completion(batch, flat, np.ones(2), np.array([0.5, 0.5, 0.0]))
     assert abs(result.held_out_tokens - 100) < 40
     assert result.unigram_perplexity == pytest.approx(2.0)

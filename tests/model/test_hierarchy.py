@@ -104,7 +104,6 @@ def test_the_command_and_the_report_show_the_tree(tmp_path):
     (drawn,) = re.findall(r'<svg[^>]*class="plot tree".*?</svg>', render_report(made), re.DOTALL)
     lines = re.findall(r'points="([^"]*)"', drawn)
     assert len(lines) == 4
-    # The last bracket is the widest, and ends at the right.
     ends = [float(line.split()[1].split(",")[0]) for line in lines]
     assert max(ends) == ends[-1] == 626
     heights = tree[:, 2] / tree[-1, 2]

@@ -45,7 +45,6 @@ def tables(seed, n=3):
 
 
 def names_of_topics(*names):
-    """Return settings with seeds of these names, each of one column."""
     seeds = [{"name": name, "columns": [k]} for k, name in enumerate(names)]
     return {"seed_topics": seeds}
 

@@ -223,7 +223,6 @@ def test_forged_metadata_never_crash_the_reader(scratch, data):
     for name in set(metadata) - {"vocabulary"}:
         found, wanted = getattr(model, name), metadata[name]
         assert json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True)
-    # A vocabulary is sealed by its fingerprint.
     wanted = None if metadata["vocabulary"] is None else make_model().vocabulary
     assert model.vocabulary == wanted
 

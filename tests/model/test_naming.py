@@ -126,7 +126,6 @@ def test_a_function_labels_topics_by_words_and_documents(tmp_path):
     assert made.label_topics(label, n_words=3).names == ["the court", None]
     words = [[word for word, _ in own] for own in made.top_words(3)]
     assert met == [*zip(words, shown, strict=True)]
-    # Texts that a private model should not have are not handed out.
     secret = replace(made, privacy=private())
     assert secret.label_topics(label).names == [None, None]
     assert [documents for _, documents in met[2:]] == [[], []]

@@ -33,7 +33,6 @@ def test_all_that_shows_words_ranks_them_by_one_setting(tmp_path):
     shown = json.loads(run("topics", tmp_path / "m", "--json").stdout)["topics"]
     for topic in shown:
         assert [each["word"] for each in topic["words"]] == wanted[topic["topic"]]
-        # A number beside a word is of that word.
         chances = made.components[topic["topic"]]
         columns = [made.vocabulary.words.index(each["word"]) for each in topic["words"]]
         assert [each["probability"] for each in topic["words"]] == chances[columns].tolist()

@@ -14,13 +14,7 @@ from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers import dpvi
-from streamlda.papers.dpvi import (
-    DPVISettings,
-    coins,
-    fit_dp_vi,
-    statistic,
-    subsampled_multiplier,
-)
+from streamlda.papers.dpvi import DPVISettings, coins, fit_dp_vi, statistic, subsampled_multiplier
 from streamlda.simulate import PlantedLDA
 from tests.oracle_refinement import variational_responsibilities
 

@@ -98,7 +98,6 @@ def test_the_part_of_the_grid_is_attained_in_all_rows():
 
 
 def off_grid(values):
-    """Return how often a value is no multiple of 2^-53."""
     scaled = np.asarray(values) * 2.0**53
     return float(np.mean(scaled != np.rint(scaled)))
 

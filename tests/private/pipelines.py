@@ -204,7 +204,6 @@ class Scene:
         return settings, opening.PrivateTerms.of(settings)
 
     def perform(self, present, folder):
-        """Make a run with these canaries in a new folder, and read what it lets out."""
         self.prepared(folder)
         lines = self.records(present)
         if self.users:

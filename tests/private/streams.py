@@ -71,7 +71,6 @@ def view_of(documents, d=D):
 
 
 def sums_of(statistic, view):
-    """Return the sums of what documents contribute, without clipping."""
     found = {}
     for block in statistic.blocks():
         values, rows, _ = statistic.contributions(view)[block.name]
@@ -218,7 +217,6 @@ def apart(statistics, config, streams, *, users=(None, None), cuts=()):
 
 
 def check_noise(stage, config):
-    """Check that the mechanism of a stage is that of the price, the unit and the slots."""
     mechanism, by_user = stage.mechanism, config.privacy_unit == "user"
     assert mechanism.noise_multiplier == config.noise_multiplier
     assert mechanism.neighboring_relation == config.neighboring_relation

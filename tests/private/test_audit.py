@@ -48,13 +48,10 @@ settings_of = partial(streams.settings_of, n_features=D, **USUAL)
 
 @dataclass(frozen=True)
 class Stream:
-    """Rows of a stream as counts, each of another user but those of the canary."""
-
     counts: np.ndarray
     slots: tuple[int, ...] = ()
 
     def with_rows(self, slots, row):
-        """Return the stream with a document, or a blank, at the slots of the canary."""
         counts = self.counts.copy()
         counts[list(slots)] = 0.0 if row is None else row
         return Stream(counts, tuple(slots))
@@ -94,7 +91,6 @@ def attained_by(settings, stream):
 
 
 def release_again(run, prefix, noise):
-    """Release all stages of a run with fresh noise, rounds of prefix mode from their first."""
     prefix, found = copy.deepcopy(prefix), []
     for stage in run.filled:
         stage.drawn = False

@@ -22,13 +22,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.private.snapshot_model import notes_of
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
-from tests.private.streams import (
-    Run,
-    assert_same_snapshots,
-    check_resumes,
-    sums_of,
-    view_of,
-)
+from tests.private.streams import Run, assert_same_snapshots, check_resumes, sums_of, view_of
 
 K, WORDS = 4, 300
 NAMES = [f"word{i}" for i in range(WORDS)]

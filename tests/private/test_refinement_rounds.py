@@ -130,19 +130,15 @@ def round_():
     return begun, sums_of(statistic, View(rows))["shares"], corpus.components
 
 
-def found_by(begun, sums, stddev):
-    rough = np.maximum(sums[:, :K], 1e-12)
-    rough = (rough / rough.sum(axis=0)).T
-    given = sums, np.full(V, stddev), begun[2], rough, begun[1], 1.0
-    tokens = unmix_tokens(*given, *get_divisors(*begun, WEIGHT), 0.7, 0)
-    return rough, (tokens / tokens.sum(axis=0)).T
-
-
 @pytest.mark.parametrize("stddev", [0.5, 2.0])
 def test_topics_are_much_nearer_than_the_sums_show_them(round_, stddev):
     begun, sums, truth = round_
     noisy = sums + stddev * np.random.default_rng(0).standard_normal(sums.shape)
-    rough, found = found_by(begun, noisy, stddev)
+    rough = np.maximum(noisy[:, :K], 1e-12)
+    rough = (rough / rough.sum(axis=0)).T
+    given = noisy, np.full(V, stddev), begun[2], rough, begun[1], 1.0
+    tokens = unmix_tokens(*given, *get_divisors(*begun, WEIGHT), 0.7, 0)
+    found = (tokens / tokens.sum(axis=0)).T
     before, after = (matched_l1_error(truth, each).mean for each in (rough, found))
     assert after < 0.75 * before
 
@@ -155,7 +151,6 @@ def said_by(view, which="mixed"):
 
 
 def slow(row, topics, long):
-    """What one document adds, from its tokens one by one."""
     tokens = [word for word, count in sorted(row.items()) for _ in range(count)]
     words = smooth(topics.components, topics.background, SMOOTHING).T
 

@@ -57,7 +57,6 @@ LARGE = settings_of(documents_per_snapshot=1000, epsilon=20.0)
 
 @contextmanager
 def opened(path, settings, noise=None, **values):
-    """Yield a ledger, open for writing, and a learner that pays from it."""
     with open_ledger(path, settings) as ledger:
         yield ledger, learner_of(settings, ReleaseManager(noise, ledger), **values)
 

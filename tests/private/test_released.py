@@ -66,7 +66,6 @@ class Cut(ReleaseManager):
 
 
 def cut_short(path, settings, releases, **how):
-    """Make a run that ends after a number of releases; return its learner and what it had made."""
     made = []
     with open_ledger(path, settings) as ledger:
         given = {"vocabulary": "public", "delta_of_words": 1e-6}

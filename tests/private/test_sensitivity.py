@@ -195,7 +195,6 @@ def alike(kind):
 
 
 def pieces_of(statistic, documents):
-    """Return the bytes that each document contributes."""
     found = [b""] * len(documents)
     for name, (values, rows, pointers) in statistic.contributions(view_of(documents)).items():
         for n in range(len(documents)):

@@ -104,10 +104,6 @@ def write_lines(path, texts):
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
 
 
-def blocks_of(page):
-    return BLOCK.findall(page.read_text("utf-8"))
-
-
 def environment(folder):
     found = {name: value for name, value in os.environ.items() if not name.startswith("STREAMLDA")}
     found["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), found["PATH"]))
@@ -116,19 +112,13 @@ def environment(folder):
 
 def run(command, folder):
     done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=600,
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
 
 def check_settings(text, folder):
-    """Check a block of TOML: settings of a daemon, or an entry of somebody's pyproject."""
     if "project" in tomllib.loads(text):
         return
     (folder / "streamlda.toml").write_text(text, "utf-8")
@@ -156,8 +146,6 @@ def check_console(line):
 
 @pytest.fixture(scope="module")
 def language_model():
-    """Address of a server that answers as one of language models does."""
-
     def respond(request, body):
         assert "Words: " in json.loads(body)["prompt"]
         return 200, {"response": "A subject\n"}
@@ -174,7 +162,7 @@ def test_what_a_page_tells_to_run_runs(page, folder, language_model, request):
         (folder / "words.txt").write_text("\n".join(words) + "\n", "utf-8")
         write_lines(folder / "north.jsonl", documents[::2])
         write_lines(folder / "south.jsonl", documents[1::2])
-    for language, text in blocks_of(page):
+    for language, text in BLOCK.findall(page.read_text("utf-8")):
         text = text.replace("localhost:11434", language_model)
         if language == "sh" and not text.startswith("pip install") and RUN_IN_DOCS not in text:
             run(["bash", "-euo", "pipefail", "-c", text], folder)

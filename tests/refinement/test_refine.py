@@ -48,7 +48,6 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
 
 
 def stepwise(model, batch, passes=1, alpha=None, **settings):
-    """Return a machine after its passes over a batch, of topics with one prior."""
     flat = 1 / (1 + model.alpha_0)
     usual = {"batch_documents": 30, "annealing": flat}
     given = StepwiseEMSettings(**{**usual, **settings}, seeds=model.seeds)

@@ -23,7 +23,6 @@ K, V, N, COLLAPSED = 12, 300, 1000, "collapsed_sweeps"
 
 
 def planted(mean_length=9):
-    """Return a corpus, its documents to learn and held out, and a start of the former."""
     corpus = PlantedLDA(K, V, alpha_0=0.3, mean_length=mean_length, topic_concentration=0.1, seed=0)
     learned, held_out = hold_out(corpus.documents(N))
     start = StreamLDA(K, refinement_passes=0, random_state=0).fit(learned.to_csr()).to_model()

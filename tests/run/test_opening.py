@@ -70,7 +70,6 @@ def save(pipeline, store):
 
 
 def projected_flags(folder):
-    """Return the flags of a run through a projection over `NAMES`."""
     settings = EngineSettings(n_components=3, n_features=200, oversampling=5, refine=False)
     W = np.random.default_rng(0).normal(size=(200, 8))
     path = folder / "projection"
@@ -94,7 +93,6 @@ LEARNING = ["given", "hashed", "learned", "started"]
 
 
 def run(kind, folder, cuts, restarts):
-    """Learn all rows in batches; at some of their ends, continue from a checkpoint."""
     pipeline, found = new_pipeline(kind, folder), []
     ends = sorted({*(cut % len(ROWS) for cut in cuts), *range(200, 700, 200), len(ROWS)} - {0})
     start = 0

@@ -27,11 +27,7 @@ WINDOW = 300
 KINDS = {
     "hashed": {"privacy.refinement_rounds": 1},
     "windows": {"snapshots.every": 120},
-    "words": {
-        "vocabulary.kind": "private",
-        "vocabulary.size": 30,
-        "vocabulary.documents": 150,
-    },
+    "words": {"vocabulary.kind": "private", "vocabulary.size": 30, "vocabulary.documents": 150},
     "users": {
         "privacy.unit": "user",
         "privacy.documents_per_user": 3,
@@ -108,7 +104,6 @@ def cut_at(settings, monkeypatch, number, *, lost=False):
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder of two files that one stage goes over."""
     documents = texts(460)
     write(tmp_path / "data" / "b.jsonl", documents[:200])
     write(tmp_path / "data" / "c.jsonl", documents[200:])

@@ -21,8 +21,6 @@ WINDOW = 1000
 
 
 class Group:
-    """A consumer group, and the source that shows its offsets there."""
-
     def __init__(self):
         self.left, self.source = [], None
 

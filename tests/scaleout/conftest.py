@@ -47,7 +47,6 @@ def learner_of_all_words(documents):
 
 
 def logged(part, folder):
-    """Return a partition, and note which worker made it."""
     (folder / f"{time.monotonic_ns()}-{os.getpid()}").touch()
     return part
 

@@ -160,10 +160,7 @@ def test_a_worker_that_is_killed_again_and_again_does_not_end_a_fit(scheduler, t
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [
-        ("exceeded 95% memory budget", "lacks room.*memory"),
-        ("", "ends its workers.*see"),
-    ],
+    [("exceeded 95% memory budget", "lacks room.*memory"), ("", "ends its workers.*see")],
 )
 def test_a_task_that_ends_its_workers_is_an_error_at_last(scheduler, monkeypatch, line, message):
     monkeypatch.setattr(cluster_module, "MOST_LOSSES", 1)

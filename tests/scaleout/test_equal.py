@@ -153,7 +153,6 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
     for fitted, more in (
         (fit, None),
         (fit_on_cluster, cluster.scheduler_address),
-        # Refused by the ledger before the cluster is reached.
         (fit_on_cluster, "nonsense://x"),
     ):
         # Models with noise of a seed are not private, and lie apart from those that will be.

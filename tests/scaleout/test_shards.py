@@ -127,7 +127,6 @@ def test_partitions_of_more_texts_than_words_are_learned_from_are_whole():
 
 
 def test_records_are_documents_or_slots(tmp_path):
-    """A blank row for each record without a document, or none."""
     lines = ['{"text": "one"}', "bad", "", '{"text": "two one one"}', ""]
     (tmp_path / "x.jsonl").write_text("\n".join(lines) + "\n")
     (shard,) = of_files(tmp_path / "x.jsonl").shards

@@ -200,17 +200,14 @@ def test_rows_of_files_are_read_where_they_are_asked_for(documents):
     whole = int(short.usable.sum())
     paths = {rows.path for rows in kept.files}
     spans = [*itertools.pairwise([0, 1, 650, 1900, 1901, whole - 1, whole])]
-    # What is sent to another worker has files there.
     for one in (kept, pickle.loads(pickle.dumps(kept))):
         assert sum(map(len, one.files)) == whole
         for span in [(0, whole), *spans]:
             found = DocumentBatch.joined([*one.read(*span)])
             assert_same_documents(found, numbered(short, *span))
         assert [*one.read(7, 7)] == []
-        # No document is in two spans, or in none.
         each = [batch for span in spans for batch in one.read(*span)]
         assert_same_documents(DocumentBatch.joined(each), short)
-    # Files go with what refers to them.
     del kept, one
     assert not any(map(os.path.exists, paths))
 

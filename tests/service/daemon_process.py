@@ -70,7 +70,6 @@ def settings_of(folder, source, flags=None, **more):
 
 
 def private_settings(folder, source, **flags):
-    """Return settings as `settings_of`, of a daemon whose releases are private."""
     more = {
         **({} if "vocabulary.kind" in flags else {"vocabulary.hash_bits": 5}),
         "privacy.epsilon": 12.0,
@@ -205,7 +204,6 @@ class Left(NamedTuple):
 
 
 def left_by(folder):
-    """Return digests of the folders of `settings_of`, without times."""
     with Store.open(folder / "checkpoints") as store:
         newest = store.newest()
     assert newest.skipped == ()

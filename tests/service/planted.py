@@ -25,7 +25,6 @@ def topics(n_components=4, n_features=60, *, seed=1, concentration=0.1):
 
 
 def model(components, *, alpha=None, vocabulary="words", **more):
-    """Return a model with these topics and, unless told otherwise, named words."""
     components = np.asarray(components, dtype=float)
     alpha = np.arange(1.0, len(components) + 1) if alpha is None else np.asarray(alpha)
     if vocabulary == "words":
@@ -42,7 +41,6 @@ def model(components, *, alpha=None, vocabulary="words", **more):
 
 
 def over_time():
-    """Return what a model of four topics says of time, and of how good they are."""
     return {
         "interval": Interval(
             documents=7,

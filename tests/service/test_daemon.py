@@ -176,7 +176,6 @@ def test_no_text_is_ever_logged(tmp_path):
 
     good = said(tmp_path / "good", 0)
     assert good.count(b"snapshot") >= 3
-    # Times that were not read are named by their pattern.
     assert b'"event": "source-note"' in good
     broken = said(tmp_path / "bad", 65, breaker__records=100, breaker__share=0.2)
     assert re.search(rb"breaker\b.*rejects", broken)
@@ -213,7 +212,6 @@ def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path, source):
 
 
 def test_a_daemon_that_waits_after_a_refusal_says_why(tmp_path):
-    """Alive, not ready, and it says why."""
     (port,) = free_ports(1)
     more = {"breaker.records": 1000, "breaker.then": "wait", "http.port": port}
     source = tmp_path / "documents.jsonl"

@@ -39,11 +39,7 @@ from tests.service.daemon_process import (
 
 STEPS = {
     # The documents do not follow this model, so that topics are refined; the others' stay spectral.
-    "hashed": {
-        "snapshots.every": 2000,
-        "topics.warmup_documents": 3000,
-        "topics.alpha_0": 10.0,
-    },
+    "hashed": {"snapshots.every": 2000, "topics.warmup_documents": 3000, "topics.alpha_0": 10.0},
     "learned": {
         "snapshots.every": 2000,
         "vocabulary.kind": "learned",
@@ -54,8 +50,6 @@ STEPS = {
 
 
 def start(settings, folder, *changes):
-    """Fork a daemon, with changes to its code; return its process id."""
-
     def run():
         os.dup2(os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
         for change in changes:
@@ -243,7 +237,6 @@ def verify(folder):
 
 
 def verify_end(folder, shots, slots):
-    """Assert that every window gave its snapshot, unless a release of it was lost."""
     topics = [shot for shot in shots if shot["description"] != "words"]
     wanted, window = [], []
     for shot in topics:
@@ -262,10 +255,7 @@ def verify_end(folder, shots, slots):
     (last,) = shots[-1]["documents"]
     # What is left is less than a window, or a choice of words.
     assert slots - last[2] < 500
-    with (
-        Store.open(folder / "checkpoints") as store,
-        Ledger.open(folder / "ledger") as ledger,
-    ):
+    with Store.open(folder / "checkpoints") as store, Ledger.open(folder / "ledger") as ledger:
         newest = store.newest(ledger)
     assert newest is not None
     return Counter(snapshots=len(models), lost=sum(shot["state"] == "lost" for shot in shots))
@@ -352,7 +342,6 @@ def test_a_kill_at_any_step_releases_nothing_twice(crash_run, kind, stride):
 
 @pytest.mark.long
 def test_private_crashes_in_a_row_lead_on(crash_run):
-    """Each case of `AGAIN`, and what it loses."""
     found = crash_run(2500, "again")
     assert (found["killed"], found["streams"], found["lost"]) == (16, 6, 5)
 

@@ -101,7 +101,6 @@ def test_every_route_answers_with_safe_headers_and_is_documented(serve):
         # Nor does the server say what it is, or let foreign pages read.
         assert not {"server", "access-control-allow-origin"} & answer.headers.keys()
 
-    # So is every member of an answer.
     status, snapshot = ask(server, "/status").json, ask(server, "/snapshots/latest").json
     named = {*status, *snapshot, *snapshot["topics"][0], *ask(server, "/snapshots").json}
     for inner in (status["lag"], status["group"], snapshot["interval"]):

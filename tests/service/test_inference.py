@@ -40,8 +40,6 @@ def results(topics, topic, n_partitions=2):
 
 
 class Feed(threading.Thread):
-    """Sends documents to partitions in turn, some of them poison, until it is stopped."""
-
     def __init__(self, topics, topic, n_partitions=2):
         super().__init__()
         self._topics, self._topic = topics, topic
@@ -104,7 +102,6 @@ def test_a_document_is_inferred_by_the_newest_snapshot(topics, topic, tmp_path, 
     topics.send(topic, documents)
     time.sleep(2 * WAIT_SECONDS)
     assert inference.records["inferred"] == 0
-    # Those that wait are inferred by the first.
     snapshots.publish(1, planted.model(planted.topics(3, 200, seed=1)))
     wait_for(3)
     snapshots.publish(2, planted.model(planted.topics(3, 200, seed=2)))

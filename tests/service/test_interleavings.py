@@ -191,8 +191,6 @@ WORK = ("open", "engine", "writer")
 
 
 class SteppedDaemon:
-    """A daemon whose next step, fault or signal a test chooses."""
-
     def __init__(self):
         self.steps, self.store = Steps(), MemoryStore(self._fails)
         self.status = Status(private=False, stream="s", clock=self.steps.now)
@@ -287,7 +285,6 @@ class SteppedDaemon:
         return repr((machine, lanes, len(self.steps.opening), source, saved, daemon, faults))
 
     def finish(self):
-        """Take all steps in turn until the daemon ends; return its first fault, or ""."""
         for turn in count():
             if self.daemon.code is not None:
                 break
@@ -410,7 +407,6 @@ def learn_twice(patch):
 
 
 def save_the_position_early(patch):
-    """Save the position of the source, which is ahead of the learned records."""
     check = Pipeline.check_account
 
     def early(self):

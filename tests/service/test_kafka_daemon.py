@@ -47,7 +47,6 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
     seconds, broker, topics, topic, settings_for, tmp_path
 ):
     values, half = as_json(texts(N_RECORDS)), N_RECORDS // 2
-    # One in ten is no document.
     poison, bad = range(0, N_RECORDS, 10), [b"\xff", b'{"text": 1}', b'{"no": ""}']
     for offset in poison:
         values[offset] = bad[offset // 10 % len(bad)]
@@ -130,7 +129,6 @@ def test_a_topic_that_is_missing_is_waited_for_and_so_is_a_partition_that_is_add
         assert daemon.stop() == 0
     # The last checkpoint is shown too.
     wait_until(lambda: is_shown(3500))
-    # It is read from its first record.
     topics.admin.create_partitions({topic: 2})
     topics.send(topic, as_json(texts(2500, seed=2)), 1)
     run_to_end(settings | ending(6000, 2))
@@ -190,7 +188,6 @@ def test_private_daemons_of_four_partitions_killed_at_random_give_the_models_of_
 ):
     """Paid once, the same price as for one partition; a release that was lost takes its window."""
     slots = SLOTS * WINDOWS
-    # A window that is lost takes another one.
     there = slots + min(n_kills, 10) * SLOTS
     records = [as_json(texts(there // 4 + 90, seed=n + 1)) for n in range(4)]
     records[2] = [value + b" " * 3000 for value in records[2]]

@@ -48,7 +48,6 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
     assert tell(machine, LearnDone(110.0)) == []
     assert tell(machine, Tick(160.9)) == []
     assert tell(machine, Tick(161.0)) == [m.Checkpoint(2)]
-    # Writing fails: it is made again.
     assert tell(machine, m.CheckpointTaken(162.0)) == []
     assert tell(machine, m.WorkFailed(162.5, "checkpoint")) == []
     assert tell(machine, Tick(163.5)) == [m.Checkpoint(2)]

@@ -57,8 +57,6 @@ POISON = {
 
 
 class Shared:
-    """Settings of daemons that share a topic and a folder, and what they have learned."""
-
     def __init__(self, folder, bootstrap, topic):
         self.folder, self.topic, self.bootstrap = folder, topic, bootstrap
         self.path = folder / "shared"
@@ -92,8 +90,6 @@ class Shared:
 
 
 class Truth:
-    """Sends documents and poison, and knows what is to come of them."""
-
     def __init__(self, topics, topic, settings, seed=1):
         self._topics, self._topic, self._random = topics, topic, random.Random(seed)
         flags = {name: str(value) for name, value in settings.items()}

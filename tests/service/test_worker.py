@@ -16,7 +16,6 @@ from tests.run.test_opening import ROWS, new_pipeline
 
 
 def batch(start, stop):
-    """Return rows, behind which a source stands at their end."""
     return RecordBatch(ROWS[start:stop], behind=Behind({"at": stop}, {WHOLE: stop}))
 
 

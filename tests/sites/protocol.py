@@ -64,7 +64,6 @@ def filled(batch):
 
 
 def signed(sites, share, **changes):
-    """Return a share that its own site has made otherwise."""
     keys = {k.public.name: k for k in sites.keys}[share.site]
     return replace(share, **changes).sign(keys)
 
@@ -117,7 +116,6 @@ class Sites:
         return Site(config, key, round_keys, ledger, name, noise, max_epsilon_alone=1e9)
 
     def first_of(self, config):
-        """Return the first round of another config of these sites."""
         announced = [self.announce(name, config, 1, 1) for name in self.sites]
         return Round.first(config, announced).sign(HUB)
 

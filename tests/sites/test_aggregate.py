@@ -27,7 +27,6 @@ def shares(at_work):
 
 
 def costly(sites, share, folder):
-    """Return a share of site1 that was made under another config."""
     with Sites(replace(sites.config, settings=settings_of(epsilon=5.0)), sites.keys, folder) as s:
         return s.share("site1", s.first)
 
@@ -134,7 +133,6 @@ def test_a_window_that_is_lost_in_noise_says_so_and_the_next_begins(tmp_path):
 
 
 def learned(tmp_path, **changes):
-    """Return the config, what every round gave, and the topics that were planted."""
     changes |= {"documents_per_snapshot": 6000, "n_components": 3, "snapshots": 2}
     planted = PlantedLDA(3, D, mean_length=40, seed=3)
     with Sites.of(3, tmp_path, None, [0.2, 0.3, 0.5], 1, **changes) as sites:

@@ -37,7 +37,6 @@ def without(this, prefix):
 
 
 def change_key(change):
-    """Return the change of a round in which one site is announced otherwise."""
     return lambda this: change_round(this, keys=(change(this.keys[0]), *this.keys[1:]))
 
 

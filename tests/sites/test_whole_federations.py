@@ -52,7 +52,6 @@ class Federation(Scene):
         return Run(releases, _published(found.model))
 
     def reenact(self, prepared, texts, releases, *, to_the_end=True):
-        """Let one learner sum the records of all sites."""
         learner, at = PrivateLearner(prepared), 0
         sums = []
         for release in releases:
@@ -86,7 +85,6 @@ def _config(flags):
 
 
 def federation(*, of_each_word=False):
-    """Return a federation with canaries of the first site in each stage."""
     flags = {
         "epsilon": EPSILON,
         "delta": DELTA,

@@ -130,7 +130,6 @@ def check_degenerate(make_solver):
 
 
 def check_bad_answers(make_solver):
-    """A wrong answer is refused and changes nothing."""
     solver = make_solver(4, 2, order=3, seed=11)
     tensor = FactoredTensor([2.0, 1.0], orthonormal(4, 2, 11))
     answer(solver, tensor)
@@ -149,7 +148,6 @@ def check_bad_answers(make_solver):
 
 
 def check_twin(make_solver, twin):
-    """The printed algorithm finds the same numbers."""
     for d, k, seed in [(4, 2, 12), (5, 5, 13)]:
         array = noisy_array(d, seed, level=0.3)
         found = drive(make_solver(d, k, order=3, seed=seed), DenseTensor(array))

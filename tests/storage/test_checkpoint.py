@@ -280,7 +280,6 @@ PRIVATE = PrivateSettings(
 
 
 def private(ledger):
-    """Return what a restarted process makes."""
     return PrivateLearner(PRIVATE, ReleaseManager(SeededNoise(3), ledger), vocabulary="public")
 
 

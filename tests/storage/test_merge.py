@@ -245,7 +245,6 @@ def test_a_projection_comes_back_with_its_words(path, documents):
 
 @pytest.fixture(scope="module")
 def start_file(tmp_path_factory):
-    """A file of an engine whose topics are refined, and the engine."""
     path = tmp_path_factory.mktemp("start") / "start"
     engine = fed(KINDS["refining"].engine(), text_documents(), 0, 600)
     save_projection(path, engine, Vocabulary.given([f"w{i}" for i in range(300)]))

@@ -99,7 +99,6 @@ def path(tmp_path):
 
 @pytest.fixture
 def saved(start, path):
-    """Return a run that saved its state in its second stage."""
     run = start()
     run.read(0, 500)
     save_state(path, run.learner)

@@ -216,7 +216,6 @@ class Lengths(Noting):
 
 
 def turned(words, records):
-    """Return a pipeline that has taken records, and made what fell due on the way."""
     pipeline = Pipeline(words, Lengths)
     while records:
         if pipeline.due == 0:

@@ -69,7 +69,6 @@ def test_a_value_is_refused_and_never_quoted(tmp_path):
         (selected("abc", FACTS), WORDS, "one string"),
         (lambda path: Vocabulary.hashed(0), SETTINGS, "bits=0"),
         (lambda path: Vocabulary.hashed(MAX_HASH_BITS + 1), SETTINGS, "bits="),
-        (of_metadata(kind="learned"), WORDS, "made with"),
         (of_metadata(fingerprint="0"), WORDS, "made with"),
         (of_metadata(words=("dog", "cat")), WORDS, "made with"),
         (of_metadata(kind="other"), WORDS, "kind='other'"),

@@ -30,7 +30,6 @@ def test_a_run_writes_picture_table_and_one_line(monkeypatch, tmp_path, capsys):
     verdicts = "**agrees", "**does not", "**not judged"
     (line,) = [x for x in said.splitlines() if x.startswith(verdicts)]
     assert "(quick: sizes cut)" in said
-    # The target that is printed is the one that is applied.
     assert said.count("| n^-0.5 least, in 95% of resamples") == 1
     assert (out / "wa16-theorem-3-1.png").read_bytes().startswith(b"\x89PNG")
     result = json.loads((out / "wa16-theorem-3-1.json").read_text("utf-8"))

@@ -15,7 +15,6 @@ PARTS = st.lists(st.integers(1, 10_000), min_size=2, max_size=12)
 
 @st.composite
 def plans(draw):
-    """Any number of sites, of any sizes, weights, budgets, and colluders."""
     sizes = draw(PARTS)
     n = len(sizes)
     z = draw(st.lists(st.floats(0.1, 50), min_size=n, max_size=n))
