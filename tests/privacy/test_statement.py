@@ -28,7 +28,7 @@ KEYS = {
 }
 
 
-def claimed(**changes):
+def claim(**changes):
     settings = {
         "epsilon": 1.0,
         "delta": 1e-6,
@@ -42,20 +42,20 @@ def claimed(**changes):
 
 
 def test_a_private_statement_is_plain_json_with_the_documented_keys():
-    statement = claimed()
+    statement = claim()
     assert set(statement) == KEYS | {"generation"}
     assert json.loads(json.dumps(statement, allow_nan=False)) == statement
     assert (statement["statement"], statement["noise_multiplier"]) == ("private", Z)
     assert statement["cohort"] == {"first": 0, "last": 999}
     assert statement["stages"][1]["name"] == "moments"
     assert statement["clip_bounds"]["pair"] == {"l2_clip_norm": 0.03, "source": "private-quantile"}
-    assert claimed(ledger=None)["ledger"] == "in memory"
-    assert claimed(generation=7)["generation"] == 7
+    assert claim(ledger=None)["ledger"] == "in memory"
+    assert claim(generation=7)["generation"] == 7
     # Of 0.1.0, where it was not recorded.
     del statement["generation"]
     check_statement(statement)
     for vocabulary in VOCABULARIES[:4]:
-        assert claimed(vocabulary=vocabulary)["vocabulary"] == vocabulary
+        assert claim(vocabulary=vocabulary)["vocabulary"] == vocabulary
     # Keys of a later version are skipped.
     later = {**statement, "sites": 3}
     check_statement(later)
@@ -63,7 +63,7 @@ def test_a_private_statement_is_plain_json_with_the_documented_keys():
 
 
 def test_relation_and_public_number_of_records_are_said_in_the_terms_of_the_literature():
-    statement = claimed(neighboring_relation="add-remove")
+    statement = claim(neighboring_relation="add-remove")
     assert statement["neighboring_relation"] == "zero-out"
     assert statement["excluded"][0].startswith("the number of records")
     old = {**statement, "neighboring_relation": "add-remove", "excluded": statement["excluded"][1:]}
@@ -77,7 +77,7 @@ def test_relation_and_public_number_of_records_are_said_in_the_terms_of_the_lite
 
 
 def test_a_private_statement_is_shown_in_few_lines():
-    lines = statement_lines(claimed())
+    lines = statement_lines(claim())
     assert 6 <= len(lines) <= 10
     assert all(len(line) <= 136 for line in lines)
     found = {line[:12].strip(): line[12:] for line in lines}
@@ -85,7 +85,7 @@ def test_a_private_statement_is_shown_in_few_lines():
     assert (found["unit"], found["words"]) == ("document, zero-out", "private selection")
     assert "timing" in found["not covered"]
     one = [ReleasedStage("moments", 0, 9, 1.1 * Z)]
-    users = claimed(privacy_unit="user", documents_per_user=3, stages=one)
+    users = claim(privacy_unit="user", documents_per_user=3, stages=one)
     assert "user, zero-out, at most 3 documents in a stage" in "\n".join(statement_lines(users))
 
 
@@ -136,15 +136,15 @@ B = ReleasedStage("b", 10, 19, Z)
     ],
 )
 def test_a_claim_that_does_not_hold_is_refused(changes, match):
-    claimed(stages=[B])
-    claimed(stages=[ReleasedStage("a", 0, 9, Z), B])
+    claim(stages=[B])
+    claim(stages=[ReleasedStage("a", 0, 9, Z), B])
     with pytest.raises(InvalidSettingError, match=match):
-        claimed(**changes)
+        claim(**changes)
 
 
 def test_a_missing_or_wrong_key_is_refused_and_shown_as_not_private():
     for key in KEYS - {"statement"}:
-        statement = claimed()
+        statement = claim()
         del statement[key]
         with pytest.raises(
             InvalidSettingError, match=f"a private statement is not .* got reason=.*{key}"
@@ -155,7 +155,7 @@ def test_a_missing_or_wrong_key_is_refused_and_shown_as_not_private():
         assert key in lines[1]
     for key, value in (("noise_multiplier", 2 * Z), ("cohort", {"first": 0, "last": 10**6})):
         with pytest.raises(InvalidSettingError, match=f"got {key}="):
-            check_statement({**claimed(), key: value})
+            check_statement({**claim(), key: value})
 
 
 values = st.recursive(
@@ -168,6 +168,6 @@ values = st.recursive(
 @given(st.sampled_from(sorted(KEYS)), values)
 def test_a_damaged_statement_is_never_an_error_to_look_at(key, value):
     for damaged in (value, None, 7, [7], {"a": 7}):
-        lines = statement_lines({**claimed(), key: damaged})
+        lines = statement_lines({**claim(), key: damaged})
         assert 1 <= len(lines) <= 10
         assert all(line.isprintable() for line in lines)

@@ -34,14 +34,14 @@ VALUES = {
 }
 
 
-def read(name):
+def read_text(name):
     return (DEPLOY / name).read_text("utf-8")
 
 
 ALERTS = [
-    rule for group in yaml.safe_load(read("alerts.yaml"))["groups"] for rule in group["rules"]
+    rule for group in yaml.safe_load(read_text("alerts.yaml"))["groups"] for rule in group["rules"]
 ]
-BOARD = json.loads(read("grafana/dashboard.json"))
+BOARD = json.loads(read_text("grafana/dashboard.json"))
 
 
 def expressions():
@@ -94,10 +94,10 @@ def shipped():
 
 def test_the_settings_are_taken_also_what_is_commented_out(tmp_path):
     running.check(shipped())
-    text = re.sub(r"^#(?=[a-z\[])", "", read("streamlda.toml"), flags=re.MULTILINE)
+    text = re.sub(r"^#(?=[a-z\[])", "", read_text("streamlda.toml"), flags=re.MULTILINE)
     (tmp_path / "all.toml").write_text(text)
     assert {"privacy", "memory"} <= {*tomllib.loads(text)} - {
-        *tomllib.loads(read("streamlda.toml"))
+        *tomllib.loads(read_text("streamlda.toml"))
     }
     load_settings(tmp_path / "all.toml", environment={}, flags={})
 
@@ -106,7 +106,7 @@ def test_the_health_check_asks_whether_the_loop_goes_round(serve, status, monkey
     # A proxy of the host, which containers may be given, would find no daemon.
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     (health,) = re.findall(
-        r"(?m)^HEALTHCHECK.*CMD (.*)", read("Containerfile").replace("\\\n", " ")
+        r"(?m)^HEALTHCHECK.*CMD (.*)", read_text("Containerfile").replace("\\\n", " ")
     )
     *_, check = json.loads(health)
     port = f":{shipped().http.port}/"

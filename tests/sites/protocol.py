@@ -49,26 +49,26 @@ def planted(n, d=D, seed=1):
     return PlantedLDA(2, d, mean_length=20, seed=seed).documents(n)
 
 
-def added(parts):
+def add_up(parts):
     """Return the sum modulo 2^64, as signed numbers."""
     return np.sum(np.array(list(parts), dtype=np.uint64), axis=0).view(np.int64)
 
 
-def spent(sites):
+def releases(sites):
     return {name: site.ledger.generation for name, site in sites.sites.items()}
 
 
-def filled(batch):
-    """Return what gives an accumulator these rows."""
+def giver(batch):
+    """Return what adds these rows to an accumulator."""
     return lambda accumulator: accumulator.add(batch)
 
 
-def signed(sites, share, **changes):
+def sign(sites, share, **changes):
     keys = {k.public.name: k for k in sites.keys}[share.site]
     return replace(share, **changes).sign(keys)
 
 
-def moved(share, by):
+def shift(share, by):
     return {name: values + np.uint64(by) for name, values in share.arrays.items()}
 
 
@@ -126,7 +126,7 @@ class Sites:
         return this.repeat(self.config, announced).sign(HUB)
 
     def share(self, name, this):
-        return Share.load(self.sites[name].make_share(this, filled(self.documents[name])))
+        return Share.load(self.sites[name].make_share(this, giver(self.documents[name])))
 
     def shares(self, this):
         return [self.share(name, this) for name in self.sites]

@@ -18,7 +18,7 @@ from streamlda.sites.aggregate import aggregate, make_statement
 from streamlda.sites.federation import Member
 from streamlda.sites.keys import SiteKey
 from tests.privacy.chance import has_scale
-from tests.sites.protocol import D, Sites, moved, settings_of, signed
+from tests.sites.protocol import D, Sites, settings_of, shift, sign
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def another(name):
 
 #: Changes of one share: its number, the error, a part of its message, and what comes in its place.
 CHANGED = {
-    "numbers": (2, *ALTERED, lambda s, share, _: replace(share, arrays=moved(share, 1))),
+    "numbers": (2, *ALTERED, lambda s, share, _: replace(share, arrays=shift(share, 1))),
     "a label": (0, *ALTERED, lambda s, share, _: replace(share, secure=False)),
     "another attempt": (
         *(0, *another("attempt")),
@@ -49,11 +49,11 @@ CHANGED = {
     "other settings": (*(1, *another("config")), costly),
     "a missing block": (
         *(0, ModelFileError, "a block of its stage, got site="),
-        lambda s, share, _: signed(s, share, arrays={"first": share.arrays["first"]}),
+        lambda s, share, _: sign(s, share, arrays={"first": share.arrays["first"]}),
     ),
     "a mask of its own": (
         *(0, InvalidSettingError, "masks of all sites do not cancel"),
-        lambda s, share, _: signed(s, share, arrays=moved(share, 2**61)),
+        lambda s, share, _: sign(s, share, arrays=shift(share, 2**61)),
     ),
 }
 

@@ -21,7 +21,7 @@ from streamlda.sites import site as site_module
 from streamlda.sites.keys import RoundKey
 from streamlda.sites.rounds import Round
 from tests.private.audit import Evidence, less, look_along
-from tests.sites.protocol import Sites, added
+from tests.sites.protocol import Sites, add_up
 
 pytestmark = pytest.mark.statistical
 
@@ -91,9 +91,9 @@ class Scene:
             shapes = {name: part.shape for name, part in shares[0].items()}
             known = [self.keys[this.digest][name] for name in self.colluders]
             masks = [key.mask(this.exchanges, this.context, shapes) for key in known]
-            self._known[this.context] = {name: added(m[name] for m in masks) for name in shapes}
+            self._known[this.context] = {name: add_up(m[name] for m in masks) for name in shapes}
         known = self._known[this.context]
-        return {name: added(own[name] for own in shares) + known[name] for name in known}
+        return {name: add_up(own[name] for own in shares) + known[name] for name in known}
 
 
 def document(word):

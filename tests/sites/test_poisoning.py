@@ -29,7 +29,7 @@ def fakes(n):
 def make_attack(change, config, this, documents):
     """Return what gives an accumulator its documents, and changes their sums."""
 
-    def filled(accumulator):
+    def give(accumulator):
         accumulator.add(documents)
         fake = ShareAccumulator(this, config, "site0", 0, accumulator.last - accumulator.first)
         fake.add(fakes(fake.due))
@@ -37,7 +37,7 @@ def make_attack(change, config, this, documents):
         made = {name: change(name, own[name], planted[name]) for name in own}
         accumulator.sums = lambda: made
 
-    return filled
+    return give
 
 
 def kept_alone(times):

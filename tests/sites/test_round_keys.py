@@ -11,12 +11,12 @@ from streamlda.errors import LedgerError
 from streamlda.privacy.ledger import Ledger
 from streamlda.sites.keys import RoundKey
 from streamlda.sites.site import Site
-from tests.sites.protocol import Sites, filled
+from tests.sites.protocol import Sites, giver
 
 
 def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
     with Sites.of(2, tmp_path) as sites:
-        this, key, documents = sites.first, sites.keys[0], filled(sites.documents["site0"])
+        this, key, documents = sites.first, sites.keys[0], giver(sites.documents["site0"])
 
         def site_of(name):
             ledger = Ledger.open(tmp_path / name, sites.config.ledger_terms, create=True)

@@ -9,7 +9,7 @@ from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.keys import RoundKey, SiteKey
 from streamlda.sites.rounds import Round
-from tests.sites.protocol import HUB, D, Sites, added, signed, spent
+from tests.sites.protocol import HUB, D, Sites, add_up, releases, sign
 
 
 @pytest.fixture(scope="module")
@@ -94,17 +94,17 @@ CASES = [
 @pytest.mark.parametrize(("stage", "change"), CASES)
 def test_a_made_up_round_is_refused(begun, stage, change):
     sites, rounds = begun
-    this, before = rounds[stage], spent(sites)
+    this, before = rounds[stage], releases(sites)
     assert this.open(sites.config)[1].name == stage
     with pytest.raises(InvalidSettingError, match=r"a round (begins no|is of another)"):
         sites.share("site0", change(this))
-    assert spent(sites) == before
+    assert releases(sites) == before
 
 
 def test_rounds_are_answered_as_the_aggregator_has_signed_them(begun):
     """The attack: rounds of strangers, with which they use up a site's documents."""
     sites, rounds = begun
-    before, stranger = spent(sites), SiteKey.generate("hub")
+    before, stranger = releases(sites), SiteKey.generate("hub")
     for this in rounds.values():
         for wrong in (
             replace(this, signature=""),
@@ -119,7 +119,7 @@ def test_rounds_are_answered_as_the_aggregator_has_signed_them(begun):
                 sites.share("site0", wrong)
     this = rounds["common words"]
     assert this.sign(HUB).signature == this.signature
-    assert spent(sites) == before
+    assert releases(sites) == before
 
 
 def test_a_config_ends_after_its_windows_whatever_a_round_says(begun):
@@ -132,7 +132,7 @@ def test_a_config_ends_after_its_windows_whatever_a_round_says(begun):
     assert set(found.released) == {"preferred", "tokens"}
     # The statement names every bound that was clipped by, and one site's seed makes all public.
     assert found.model.privacy["clip_bounds"]["shares"] == {"l2_clip_norm": 1.0, "source": "fixed"}
-    mixed = [signed(sites, sites.share("site0", last), secure=False), share]
+    mixed = [sign(sites, sites.share("site0", last), secure=False), share]
     said = aggregate(sites.config, last, mixed).model.privacy
     assert said == {"statement": "not private (seeded)"}
     more = {"number": 5, "stage": "common words", "arrays": {}}
@@ -185,6 +185,6 @@ def test_sites_that_were_given_different_rounds_do_not_add_up(tmp_path):
         with pytest.raises(InvalidSettingError, match=r"got differs='round_digest'"):
             aggregate(sites.config, this, shares)
     for name in ("triple", "triple_pair"):
-        total = added(share.arrays[name] for share in shares)
+        total = add_up(share.arrays[name] for share in shares)
         # Sums alone have 36 bits, what is masked 63: missed once in 2**69, of one topic in 2**23.
         assert np.abs(total.astype(float)).max() > 2.0**40

@@ -21,7 +21,7 @@ from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, draw_local_noise
 from tests.privacy.neighbours import distance
-from tests.sites.protocol import D, Sites, added, filled, planted, settings_of, spent
+from tests.sites.protocol import D, Sites, add_up, giver, planted, releases, settings_of
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def site(at_work):
 
 @pytest.fixture
 def documents(at_work):
-    return filled(at_work.documents["site0"])
+    return giver(at_work.documents["site0"])
 
 
 def raw_sums(sites, name, this, batch):
@@ -62,11 +62,11 @@ def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
         for name in raw[0]:
             total = sum(sums[name] for sums in raw)
             noisy = total + sum(drawn[name] for drawn in noise)
-            assert np.array_equal(added(share.arrays[name] for share in shares), noisy)
+            assert np.array_equal(add_up(share.arrays[name] for share in shares), noisy)
             assert np.abs(pooled.state()[name] - total).max() <= 16
 
 
-def moved(sites, change, row=7):
+def measure_move(sites, change, row=7):
     """Return how far a change of one document of site0 moves its sums, and the sensitivity."""
     a, b = (sites.documents["site0"].to_csr().toarray() for _ in range(2))
     a[row], b[row] = change
@@ -82,10 +82,10 @@ def test_one_document_moves_a_share_by_the_sensitivity_and_no_more(tmp_path, rel
     before = 0 if relation == "zero-out" else 9 * np.eye(D)[2]
     with Sites.of(2, tmp_path, neighboring_relation=relation) as sites:
         rows = 9 * np.eye(D)[3], np.ones(D), planted(1, seed=9).to_csr().toarray()[0]
-        found, (bound, *_) = zip(*(moved(sites, (before, row)) for row in rows), strict=True)
+        found, (bound, *_) = zip(*(measure_move(sites, (before, row)) for row in rows), strict=True)
         assert 0.99 * bound <= max(found) <= bound
         # A document where no slot is read moves nothing.
-        assert moved(sites, (before, rows[0]), row=1500)[0] == 0
+        assert measure_move(sites, (before, rows[0]), row=1500)[0] == 0
 
 
 def test_sums_do_not_depend_on_how_the_stream_is_cut(at_work, this):
@@ -129,7 +129,7 @@ def test_a_share_is_made_once(at_work, this, site, documents):
     before = path.read_bytes()
     assert site.make_share(this, pytest.fail) == path
     assert path.read_bytes() == before
-    assert spent(at_work) == {"site0": 1, "site1": 0, "site2": 0}
+    assert releases(at_work) == {"site0": 1, "site1": 0, "site2": 0}
     with pytest.raises(LedgerError, match="share of the round is there"):
         site.begin(this)
     path.write_bytes(b"another")
@@ -151,10 +151,10 @@ def test_slots_to_come_are_those_of_the_stages_that_come(colluders, tmp_path):
 def test_too_few_documents_are_refused_and_nothing_is_spent(at_work, this):
     site = at_work.sites["site1"]
     with pytest.raises(InsufficientDataError, match="got site='site1' slots=100 expected=158"):
-        site.make_share(this, filled(at_work.documents["site1"].rows(0, 100)))
-    assert spent(at_work)["site1"] == 0
+        site.make_share(this, giver(at_work.documents["site1"].rows(0, 100)))
+    assert releases(at_work)["site1"] == 0
     assert not list(site.ledger.path.parent.glob("*.releases"))
-    assert site.make_share(this, filled(at_work.documents["site1"])).exists()
+    assert site.make_share(this, giver(at_work.documents["site1"])).exists()
 
 
 @pytest.mark.parametrize(("slots", "epsilon"), [(2**62, 1e-6), (2**53, 1e-3), (2**45, 1e-9)])

@@ -24,11 +24,11 @@ def symmetric_noise(d, seed, level):
 
 
 def noisy_array(d, seed, level=0.05):
-    exact = composed(np.linspace(1, 2, d), orthonormal(d, d, seed))
+    exact = compose(np.linspace(1, 2, d), orthonormal(d, d, seed))
     return exact + symmetric_noise(d, seed, level)
 
 
-def composed(values, vectors):
+def compose(values, vectors):
     return np.einsum("n,an,bn,cn->abc", values, vectors, vectors, vectors)
 
 

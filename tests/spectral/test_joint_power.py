@@ -16,7 +16,7 @@ from streamlda.spectral.moments import Moments
 from streamlda.spectral.topics import RoundMoments, recover_topics
 from streamlda.spectral.whitening import random_projection
 from tests.spectral import twins
-from tests.spectral.checks import check_recovers, composed, noisy_array, orthonormal
+from tests.spectral.checks import check_recovers, compose, noisy_array, orthonormal
 
 
 def answers(values, vectors):
@@ -51,7 +51,7 @@ def test_any_small_orthogonal_tensor_is_decomposed_exactly(d, data, seed, scale)
     k = data.draw(st.integers(1, d))
     rng = np.random.default_rng(seed)
     values, vectors = scale * 10 ** rng.uniform(-1, 1, k), orthonormal(d, k, seed + 1)
-    tensor = composed(values, vectors)
+    tensor = compose(values, vectors)
     found = joint_power(exact(partial(apply_pairs, tensor)), rng.standard_normal((d, k)))
     check_recovers(found, values, vectors)
 

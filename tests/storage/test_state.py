@@ -39,7 +39,7 @@ def documents():
     return PlantedLDA(3, 40, seed=4, topic_concentration=0.1).documents(ROWS)
 
 
-def read(learner, documents, start, stop):
+def read_rows(learner, documents, start, stop):
     """Give rows to a learner, and make what is due; return the topics of its snapshots."""
     found = []
     while start < stop and learner.due is not None:
@@ -64,7 +64,7 @@ class Run:
         return PrivateLearner(settings, ReleaseManager(noise, self.ledger), vocabulary="public")
 
     def read(self, start, stop):
-        return read(self.learner, self.documents, start, stop)
+        return read_rows(self.learner, self.documents, start, stop)
 
     def close(self):
         if self.ledger is not None:
@@ -116,9 +116,9 @@ def test_resume_equals_a_run_that_was_not_interrupted(start, path, documents, ki
     broken = start(**KINDS[kind])
     releaser = ReleaseManager(SeededNoise(3))
     straight = PrivateLearner(broken.settings, releaser, vocabulary="public")
-    topics = read(straight, documents, 0, at)
+    topics = read_rows(straight, documents, 0, at)
     straight.state()
-    topics += read(straight, documents, at, ROWS)
+    topics += read_rows(straight, documents, at, ROWS)
     topics_again = broken.read(0, at)
     save_state(path, broken.learner)
     broken.load(path)

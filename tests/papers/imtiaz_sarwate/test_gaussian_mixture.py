@@ -52,7 +52,7 @@ def skew(y, variance):
     return total
 
 
-def projected(sample, variance, bound):
+def project(sample, variance, bound):
     site = MixtureSite(np.array([sample]), RADIUS)
     return {"third": site.project(MixtureView(PROJECTION, np.ones(3), variance, bound))}
 
@@ -86,7 +86,7 @@ def test_norms_are_not_too_small(y, variance):
 
 @given(VECTORS, VECTORS, st.floats(0, 0.3), st.floats(0.1, 5))
 def test_two_samples_differ_by_twice_the_bound_at_most(a, b, variance, bound):
-    one, other = (projected(v, variance, bound) for v in (a, b))
+    one, other = (project(v, variance, bound) for v in (a, b))
     block = skew_block(3, bound, variance, RADIUS)
     assert shift(one, other, [block]) <= 2
     assert shift(one, {"third": np.zeros(block.shape)}, [block]) <= 1
@@ -94,7 +94,7 @@ def test_two_samples_differ_by_twice_the_bound_at_most(a, b, variance, bound):
 
 def test_opposite_samples_attain_the_bound():
     x, block = np.full(D, 5.0), skew_block(3, 0.5, 0.0, RADIUS)
-    one, other = (projected(sign * x, 0.0, 0.5) for sign in (1, -1))
+    one, other = (project(sign * x, 0.0, 0.5) for sign in (1, -1))
     assert shift(one, other, [block]) == pytest.approx(2, rel=1e-5)
     # A planted bug, the statistic without its clip factor, goes far beyond it.
     raw = {"third": pack_triples(skew((x * RADIUS / np.linalg.norm(x)) @ PROJECTION, 0.0))}

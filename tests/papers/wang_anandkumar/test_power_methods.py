@@ -12,7 +12,7 @@ from streamlda.papers.wang_anandkumar.algorithm_1 import (
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor, SymmetricTensor, operator_norm
 from streamlda.spectral.joint_power import apply_pairs
 from tests.spectral import twins
-from tests.spectral.checks import check_recovers, composed, orthonormal, symmetric_noise
+from tests.spectral.checks import check_recovers, compose, orthonormal, symmetric_noise
 
 NOTHING = "no eigenvalue above zero"
 
@@ -31,7 +31,7 @@ def test_robust_tensor_power_is_exact_without_noise(d, k, order):
 def test_robust_tensor_power_equals_the_printed_algorithm():
     values, vectors = np.linspace(1.0, 2.0, 6), orthonormal(10, 6, 20)
     noise = symmetric_noise(10, 20, 0.2)
-    tensor = composed(values, vectors) + noise
+    tensor = compose(values, vectors) + noise
     found = robust_tensor_power(tensor.tolist(), 4, 6, 20, seed=3)
     twin_values, twin_vectors = twins.algorithm_1(tensor, 4, 6, 20, 3)
     order = np.argsort(-twin_values)
@@ -68,7 +68,7 @@ def test_noise_alone_is_below_its_operator_norm():
     """Once the signal is deflated, noise is left, and the floor says so."""
     noise = symmetric_noise(10, 25, 0.5)
     floor = operator_norm(SymmetricTensor(10, lambda u: apply_pairs(noise, u)))
-    tensor = composed(np.linspace(1.0, 1.4, 3), orthonormal(10, 3, 25)) + noise
+    tensor = compose(np.linspace(1.0, 1.4, 3), orthonormal(10, 3, 25)) + noise
     found = robust_tensor_power(tensor, 4, noise_floor=1.1 * floor)
     assert found.status == ("found", "found", "found", "below noise floor")
     assert robust_tensor_power(tensor, 4).status[3] != "below noise floor"
@@ -77,7 +77,7 @@ def test_noise_alone_is_below_its_operator_norm():
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (5, 5), (12, 3)])
 def test_random_marginals_are_exact_without_noise(d, k):
     values, vectors = np.linspace(1, 2, k), orthonormal(d, k, d)
-    found = random_marginal_power(composed(values, vectors), k, seed=1)
+    found = random_marginal_power(compose(values, vectors), k, seed=1)
     check_recovers(found, values, vectors)
     assert found.status == ("found",) * k
     assert (np.diff(found.eigenvalues) <= 0).all()
