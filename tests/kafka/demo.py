@@ -6,7 +6,6 @@
 import argparse
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from streamlda.utils import exit_codes
 from streamlda_connectors.docstrings import DocstringSource
 from tests.kafka.broker import broker_in, free_ports
 from tests.kafka.topics import Topics
+from tests.service.daemon_process import arguments, environment
 
 TOPIC = "documents"
 #: A pass over the documents is a snapshot, some six seconds.
@@ -52,12 +52,10 @@ def daemon_of(folder, bootstrap):
     """Run the daemon; yield its process and address, and end it as a service manager does."""
     port = free_ports(1)[0]
     settings = {**SETTINGS, "kafka.bootstrap": bootstrap, "http.port": port}
-    flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    # These settings, whatever the environment says.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("STREAMLDA_")}
-    command = [sys.executable, "-m", "streamlda", "run", *flags]
     # A session of its own, so that Ctrl-C does not reach it besides its signal.
-    process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        arguments(settings), cwd=folder, env=environment(), start_new_session=True
+    )
     try:
         yield process, f"http://127.0.0.1:{port}/"
     finally:
