@@ -25,6 +25,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.stream.source import open_source
 from tests.cli.conftest import LETTERS
 from tests.http_server import AnsweringServer
+from tests.service.daemon_process import write_documents
 
 pytestmark = pytest.mark.long
 
@@ -67,7 +68,7 @@ def folder(tmp_path, texts):
         "chinese": CHINESE * 50,
     }
     for name, part in parts.items():
-        write_lines(tmp_path / f"{name}.jsonl", part)
+        write_documents(tmp_path / f"{name}.jsonl", part)
     with closing(mailbox.mbox(tmp_path / "mail.mbox")) as box:
         box.add("Subject: one\nMessage-ID: <1@a>\n\ntext\n")
     for name, part in {"reviews": texts[:1000], "more": texts[1000:1100]}.items():
@@ -98,10 +99,6 @@ def write_news(path, texts):
 def planted():
     """Documents of two sites, more than a window of 40,000 has; words are of letters."""
     return [text.translate(LETTERS) for text in PlantedLDA(3, 100, seed=0).texts(44_000)]
-
-
-def write_lines(path, texts):
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
 
 
 def environment(folder):
@@ -160,8 +157,8 @@ def test_what_a_page_tells_to_run_runs(page, folder, language_model, request):
         documents = request.getfixturevalue("planted")
         words = sorted({word for text in documents[:2000] for word in text.split()})
         (folder / "words.txt").write_text("\n".join(words) + "\n", "utf-8")
-        write_lines(folder / "north.jsonl", documents[::2])
-        write_lines(folder / "south.jsonl", documents[1::2])
+        write_documents(folder / "north.jsonl", documents[::2])
+        write_documents(folder / "south.jsonl", documents[1::2])
     for language, text in BLOCK.findall(page.read_text("utf-8")):
         text = text.replace("localhost:11434", language_model)
         if language == "sh" and not text.startswith("pip install") and RUN_IN_DOCS not in text:

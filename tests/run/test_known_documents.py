@@ -16,18 +16,12 @@ from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
 from tests.cli.conftest import refused, run
-from tests.service.daemon_process import private_settings, texts
+from tests.service.daemon_process import private_settings, texts, write_documents
 
 #: Records of a window, and of a file that is one window and some.
 WINDOW, RECORDS = 300, 400
 TEXTS, OTHERS, MANY = texts(RECORDS), texts(1000, seed=2), texts(5000, seed=4)
 SHUFFLED = random.Random(3).sample(TEXTS, RECORDS)
-
-
-def jsonl(path, documents):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), "utf-8")
-    return path
 
 
 def settings_at(folder, sources, **flags):
@@ -110,7 +104,7 @@ def play(folder, steps):
     """
     for sources, written, flags, wanted in steps:
         for name, documents in written.items():
-            jsonl(folder / name, documents)
+            write_documents(folder / name, documents)
         paths = sources(folder) if callable(sources) else [folder / each for each in sources]
         if not isinstance(wanted, str):
             found = ranges(release(folder, *paths, **flags))
@@ -144,7 +138,7 @@ def in_days(folder):
     """Write files that begin alike, some of which are equal."""
     for day in range(20):
         more = [] if day % 4 == 0 else MANY[80 * day : 80 * day + 80]
-        jsonl(folder / "days" / f"{day:02d}.jsonl", HEAD + more)
+        write_documents(folder / "days" / f"{day:02d}.jsonl", HEAD + more)
     return [folder / "days"]
 
 
@@ -238,7 +232,9 @@ def linked(folder, data):
 
 
 def rows(*parts):
-    return lambda folder, _: [jsonl(folder / f"{n}.jsonl", each) for n, each in enumerate(parts)]
+    return lambda folder, _: [
+        write_documents(folder / f"{n}.jsonl", each) for n, each in enumerate(parts)
+    ]
 
 
 LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
@@ -287,20 +283,20 @@ def test_files_without_a_known_word_cost_nothing(tmp_path):
 
 def test_what_was_written_once_files_were_counted_is_for_the_next_run(tmp_path):
     data = tmp_path / "data"
-    release(tmp_path, jsonl(tmp_path / "old.jsonl", TEXTS))
-    jsonl(data / "b.jsonl", OTHERS[:350])
+    release(tmp_path, write_documents(tmp_path / "old.jsonl", TEXTS))
+    write_documents(data / "b.jsonl", OTHERS[:350])
 
     def write():
-        jsonl(data / "a.jsonl", SHUFFLED)
-        jsonl(data / "b.jsonl", OTHERS[:350] + SHUFFLED)
+        write_documents(data / "a.jsonl", SHUFFLED)
+        write_documents(data / "b.jsonl", OTHERS[:350] + SHUFFLED)
 
     assert ranges(release(tmp_path, data, between=write)) == {"b.jsonl": (0, 300)}
 
 
 def test_a_run_that_resumes_leaves_out_what_others_had_released_before_it(tmp_path):
     """A checkpoint's run, behind its own releases and those that were there when it began."""
-    release(tmp_path, jsonl(tmp_path / "a.jsonl", TEXTS), store=False)
-    source, said = jsonl(tmp_path / "a.jsonl", TEXTS + OTHERS[:500]), []
+    release(tmp_path, write_documents(tmp_path / "a.jsonl", TEXTS), store=False)
+    source, said = write_documents(tmp_path / "a.jsonl", TEXTS + OTHERS[:500]), []
     # One release and no checkpoint: the next start makes up for it.
     found = release(tmp_path, source, store=True, most=1, warn=said.append)
     assert (ranges(found), said) == ({"a.jsonl": (300, 306)}, LEFT_OUT)
@@ -318,11 +314,11 @@ def test_a_run_that_resumes_leaves_out_what_others_had_released_before_it(tmp_pa
 @pytest.mark.parametrize("documents", [OTHERS[::-1], OTHERS[:5]], ids=["another order", "cut"])
 def test_a_run_resumes_in_the_files_that_it_began_with(tmp_path, documents):
     """Its own releases are no others to it: documents that moved would be in two of them."""
-    source = jsonl(tmp_path / "a.jsonl", OTHERS)
+    source = write_documents(tmp_path / "a.jsonl", OTHERS)
     assert ranges(release(tmp_path, source, store=True, most=1)) == {"a.jsonl": (0, 6)}
     settings = settings_at(tmp_path, [source])
     for now, is_refused in ((documents, True), (OTHERS + MANY, False)):
-        jsonl(source, now)
+        write_documents(source, now)
         with ExitStack() as opened:
             store = opened.enter_context(Store.open(tmp_path / "kept"))
             ledger = opened_ledger(settings, opened)
@@ -339,13 +335,13 @@ def test_standard_input_is_charged_by_document_under_any_name(tmp_path):
     fit = ("--format", "jsonl", "-k", 2, "-o", tmp_path / "m", "--epsilon", 12, "--delta", "1e-3")
     fit += ("--ledger", tmp_path / "L", "--vocabulary", tmp_path / "words")
     fit += ("--snapshot-every", window)
-    first = jsonl(tmp_path / "a.jsonl", documents[:window])
+    first = write_documents(tmp_path / "a.jsonl", documents[:window])
     run("fit", "-", *fit, given=first.read_bytes())
     assert "in two releases" in refused("fit", first, *fit)
     # Ten lines of a day before, of 1,200, and all of them in another order.
     overlapping = [*documents[window:-10], *documents[20:30]]
     for name, sent in (("other", overlapping), ("third", documents[:window][::-1])):
-        given = jsonl(tmp_path / name, sent).read_bytes()
+        given = write_documents(tmp_path / name, sent).read_bytes()
         shown = run("fit", "-", *fit, f"source.stream={name}", given=given)
         assert ("charged for each: repeated=" in shown.stderr) == (name == "third")
         assert "nothing was spent" not in shown.stderr

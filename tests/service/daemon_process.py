@@ -49,6 +49,7 @@ def texts(n, *, seed=1):
 
 
 def write_documents(path, documents):
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), "utf-8")
     return path
 
