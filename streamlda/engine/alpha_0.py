@@ -3,6 +3,7 @@
 The first has the alpha_0 given, or 1 where it is to be estimated. Where the prior that fits its
 topics says something else, another candidate starts with that; it replaces the first if it predicts
 held-out documents better. Where it predicts them worse after its annealed steps, it takes no more.
+Of many topics both have one start, unless its topics predict no better than word frequencies.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import Judge, alpha_0_of
 from streamlda.refinement.refine import Candidate
+from streamlda.spectral.joint_power import MANY_COMPONENTS
 from streamlda.spectral.topics import ESTIMATE
 
 #: How many times an alpha_0 the one that fits may be: after passes it is too small by as much.
@@ -28,6 +30,7 @@ def best_candidate(
     documents: DocumentBatch,
     held_out: DocumentBatch,
     passes: int,
+    total: int = 0,
 ) -> tuple[Candidate, dict[str, Any] | None]:
     """Return the topics that predict best, and what alpha_0 is worth if it is not the one asked.
 
@@ -35,10 +38,13 @@ def best_candidate(
     found is fitted again by measurements.
     """
 
-    def make(alpha_0: float, recorded: float | None) -> Candidate:
-        start = make_start(alpha_0)
+    def make(alpha_0: float, recorded: float | None, known: TopicModel | None = None) -> Candidate:
+        if known is None:
+            start = make_start(alpha_0)
+        else:
+            start = replace(known, alpha=known.alpha * (alpha_0 / known.alpha_0))
         start = replace(start, settings={**start.settings, "alpha_0": recorded})
-        return Candidate(start, documents, passes)
+        return Candidate(start, documents, passes, total)
 
     best, is_found = make(USUAL_ALPHA_0 if asked is None else asked, asked), asked is None
     judge = Judge(held_out, documents)
@@ -50,7 +56,10 @@ def best_candidate(
         alpha_0, fits = best.start.alpha_0, alpha_0_of(best.model, documents)
         if not (fits > TIMES * alpha_0 or (asked is None and fits < alpha_0 / TIMES)):
             break
-        other = make(fits, None)
+        # alpha_0 moves topics of a start along word frequencies alone, one direction of many.
+        is_shared = best.start.n_components >= MANY_COMPONENTS and (in_doubt or not is_found)
+        is_shared = is_shared and score.is_better_than(judge.score_words())
+        other = make(fits, None, best.start if is_shared else None)
         before, early = early, scored(other.model)
         # Topics of a smaller alpha_0 are annealed from flatter ones, and are late.
         stays = fits > alpha_0 and before.is_better_than(early)

@@ -64,7 +64,9 @@ def fit(
         make_start = _starts(settings, known, documents)
         # Twice at least, for topics are flattened over half of the steps.
         passes = times * max(2, passes_for(len(read)))
-        found, estimate = best_candidate(make_start, settings.alpha_0, read, held_out, passes)
+        total = 0 if read is known else len(known)
+        given = settings.alpha_0, read, held_out, passes, total
+        found, estimate = best_candidate(make_start, *given)
         # With the sums that starts are made of.
         del make_start
         found.sweep(known, times * SWEEPS, settings.seed % 2**63)
@@ -97,10 +99,10 @@ def documents_of_passes(documents: DocumentBatch, n_topics: int) -> DocumentBatc
     """Return the documents that passes before sweeps over all read.
 
     Of many topics that a sampler alone moves they are every n-th one, `START_DOCUMENTS` at least,
-    with a token for each word of each topic: more of them gain nothing that a sweep does not.
+    with half a token for each word of each topic: more of them gain nothing that a sweep does not.
     """
     n, tokens = len(documents), float(documents.lengths.sum())
-    parts = min(int(tokens / (n_topics * documents.n_features)), n // START_DOCUMENTS)
+    parts = min(int(2 * tokens / (n_topics * documents.n_features)), n // START_DOCUMENTS)
     is_drawn = tokens < n_topics * n and can_draw(documents, n_topics)
     if n_topics < MANY_COMPONENTS or parts < 2 or not is_drawn:
         return documents

@@ -81,6 +81,11 @@ class Judge:
         found = completion.result() if completion.scored_tokens else None
         return HeldOutScore(scores, *((found.documents, found.perplexity) if found else (0, None)))
 
+    def score_words(self) -> HeldOutScore:
+        """Return how well word frequencies predict."""
+        words = self.background
+        return self.score(TopicModel(components=words[None], alpha=np.ones(1), background=words))
+
     def find_best_score(self, model: TopicModel) -> HeldOutScore:
         """Return how well topics predict with their prior, or the one that fits, if better."""
         fitted = replace(model, alpha=_fit_prior(model, self.learned))
@@ -172,10 +177,7 @@ def choose_model(
     said |= {"start_perplexity": start.perplexity, "refined_perplexity": found.perplexity}
     known = {**model.diagnostics, _NAME: said}
     if kept:
-        frequencies = TopicModel(
-            components=judge.background[None], alpha=np.ones(1), background=judge.background
-        )
-        known[BEYOND_WORDS] = found.is_better_than(judge.score(frequencies))
+        known[BEYOND_WORDS] = found.is_better_than(judge.score_words())
     return replace(model, diagnostics=known), kept
 
 

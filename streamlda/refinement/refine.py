@@ -37,14 +37,17 @@ class Candidate:
     """Topics that documents have moved from a start by the annealed steps of some passes.
 
     The other steps may follow (`settle`), and sweeps. Equal arguments give equal results for any
-    number of threads. Passes take O(nnz K) each in time, and 24 V K and 16 MiB of memory.
+    number of threads. Documents may be a part of `total` ones, which sweeps follow over. Passes
+    take O(nnz K) each in time, and 24 V K and 16 MiB of memory.
     """
 
-    def __init__(self, start: TopicModel, documents: DocumentBatch, passes: int) -> None:
+    def __init__(
+        self, start: TopicModel, documents: DocumentBatch, passes: int, total: int = 0
+    ) -> None:
         documents = documents.sharing(documents.nonempty)
         # What was learned of alpha with topics that overlap holds them there.
         alpha = np.full_like(start.alpha, start.alpha.mean())
-        plan = limit_annealing(pass_settings(documents, passes), start)
+        plan = limit_annealing(pass_settings(documents, passes, total), start)
         stepwise = StepwiseEM.of_topics(start.components, alpha, start.background, plan)
         self.start, self.documents = start, documents
         self._learner: StepwiseEM | CollapsedVariational | GibbsSampler = stepwise
@@ -87,7 +90,7 @@ class Candidate:
         """
         documents = documents.sharing(documents.nonempty)
         if len(documents) > len(self.documents):
-            sweeps //= 2
+            sweeps = round(sweeps / 3)
         self.done["documents"] = len(documents)
         start, tokens = self.start, float(documents.lengths.sum())
         K, settings = start.n_components, GibbsSettings(seed=seed, seeds=start.seeds)
@@ -151,7 +154,7 @@ def can_draw(documents: DocumentBatch, n_topics: int) -> bool:
 def with_done(model: TopicModel, done: Mapping[str, Any]) -> TopicModel:
     """Return a refined model, whose diagnostics are those of its start, saying what was done."""
     known = of_start(model.diagnostics)
-    if done["steps"] < STEPS // 2:
+    if done["steps"] < STEPS // 2 and not done["sweeps"]:
         known["warnings"].append(
             f"a refinement took too few of about {STEPS} steps for topics to settle, got "
             f"steps={done['steps']} refinement_passes={done['passes']}; make more passes, or none"

@@ -48,10 +48,13 @@ def passes_for(n_documents: int) -> int:
     return max(1, round(STEPS * step_documents(n_documents // (STEPS // 2)) / n_documents))
 
 
-def pass_settings(documents: DocumentBatch, passes: int) -> StepwiseEMSettings:
-    """Return the settings of these passes; topics are annealed over half of their steps."""
+def pass_settings(documents: DocumentBatch, passes: int, total: int = 0) -> StepwiseEMSettings:
+    """Return the settings of these passes; topics are annealed over half of their steps.
+
+    A step over a part of `total` documents has as many as one over all of them.
+    """
     n = documents.n_documents
-    size = step_documents(n // (STEPS // 2))
+    size = step_documents((total or n) // (STEPS // 2))
     steps = -(-passes * n // size)
     return StepwiseEMSettings(batch_documents=size, annealing_steps=steps // 2)
 

@@ -230,8 +230,10 @@ def test_a_start_with_the_alpha_0_that_fits_replaces_one_that_predicts_worse(ask
         assert planted / 1.5 < model.alpha_0 < 1.5 * planted
 
 
-def test_topics_replace_flat_ones_although_their_own_prior_is_too_sharp_yet():
+@pytest.mark.parametrize("many", [20, 100])
+def test_topics_replace_flat_ones_although_their_own_prior_is_too_sharp_yet(monkeypatch, many):
     """The first topics are lost; an alpha_0 fitted to them is a quarter of the planted one."""
+    monkeypatch.setattr("streamlda.engine.alpha_0.MANY_COMPONENTS", many)
     corpus = PlantedLDA(20, 200, alpha_0=20, mean_length=40, topic_concentration=0.1, seed=0)
     known, held_out = hold_out(corpus.documents(2000))
     background = corpus.components.mean(axis=0)
@@ -245,6 +247,25 @@ def test_topics_replace_flat_ones_although_their_own_prior_is_too_sharp_yet():
     np.testing.assert_array_equal(best.start.components, corpus.components)
     assert estimate is not None
     assert 3.0 < estimate["value"] < 6.0
+
+
+@pytest.mark.parametrize(("many", "starts"), [(20, 1), (100, 2)])
+def test_candidates_of_many_topics_have_one_start(monkeypatch, many, starts):
+    monkeypatch.setattr("streamlda.engine.alpha_0.MANY_COMPONENTS", many)
+    corpus = PlantedLDA(20, 200, alpha_0=5, mean_length=40, topic_concentration=0.1, seed=0)
+    known, held_out = hold_out(corpus.documents(2000))
+    made = []
+
+    def make_start(alpha_0):
+        made.append(alpha_0)
+        background, alpha = corpus.components.mean(axis=0), np.full(20, alpha_0 / 20)
+        return TopicModel(components=corpus.components, alpha=alpha, background=background)
+
+    best, estimate = best_candidate(make_start, 1.0, known, held_out, 0)
+    assert len(made) == starts
+    assert estimate is not None
+    assert best.start.alpha_0 == pytest.approx(estimate["value"])
+    assert estimate["value"] > 1.5
 
 
 @pytest.mark.parametrize("warmup", [None, 1500])

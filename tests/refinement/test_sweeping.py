@@ -83,22 +83,24 @@ def test_the_sweeps_suit_the_documents(length, times, name):
     assert list(swept) == ([] if name is None else [name])
 
 
-def test_many_topics_are_moved_by_a_part_of_documents_before_half_as_many_sweeps(
+def test_many_topics_are_moved_by_a_part_of_documents_before_a_third_of_the_sweeps(
     parts, monkeypatch
 ):
-    """The part has a start and a token for each word of each topic; weights are not drawn."""
+    """The part has a start and half a token for each word of each topic; weights are not drawn."""
     _, learned, _, start = parts
     assert documents_of_passes(learned, K) is learned
     monkeypatch.setattr("streamlda.engine.fit.MANY_COMPONENTS", K)
     assert documents_of_passes(learned, K) is learned
     monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 300)
     part = documents_of_passes(learned, K)
-    assert K * V <= part.lengths.sum() < 0.6 * learned.lengths.sum()
-    found = [Candidate(start, each, 1).settle() for each in (part, learned)]
+    assert K * V / 2 <= part.lengths.sum() < 0.6 * learned.lengths.sum()
+    monkeypatch.setattr("streamlda.refinement.schedule.FEWEST_DOCUMENTS", 1)
+    found = [Candidate(start, each, 1, len(learned)).settle() for each in (part, learned)]
+    assert found[0].done["batch_documents"] == found[1].done["batch_documents"]
     for each in found:
-        each.sweep(learned, 4, seed=0)
+        each.sweep(learned, 3, seed=0)
     assert found[0].done["documents"] == found[1].done["documents"]
-    assert 2 * found[0].done["sweeps"] == found[1].done["sweeps"]
+    assert found[0].done["sweeps"] == pytest.approx(found[1].done["sweeps"] / 3, abs=1)
     weights = DocumentBatch.from_matrix(learned.to_csr() * 1.5, integral=False)
     assert documents_of_passes(weights, K) is weights
 
