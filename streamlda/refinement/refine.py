@@ -26,7 +26,7 @@ from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.topics import ESTIMATE, few_directions
 from streamlda.utils.progress import progress
 
-#: Times as many collapsed sweeps a part of the documents gets at most as all of them would.
+#: Most collapsed sweeps over a part of the documents, in multiples of those over all.
 PART_TIMES = 4
 
 #: Members of the diagnostics of a spectral fit that are about its topics, not its documents.
@@ -84,7 +84,7 @@ class Candidate:
         """Move the topics by the sweeps that suit documents: those of the passes, or more.
 
         Documents with a token for each topic get collapsed sweeps. If there is no memory for all,
-        every n-th one does, where these have a token for each word of each topic. Where they are
+        every n-th one gets more, if these have a token for each word of each topic. Where they are
         not all, or documents are shorter, a sampler follows, which draws whole tokens: from passes
         alone it settles slowly where documents mix many topics.
         """
@@ -107,7 +107,7 @@ class Candidate:
             del self._learner
             self._learner = collapsed = CollapsedVariational(some, *given)
             del given
-            # Those of a part cost little. Mixed topics are for the sampler.
+            # Those of a part cost little. Where documents mix topics, the sampler does better.
             collapsed.sweep(int(sweeps * max(1.0, min(parts, PART_TIMES) / mixed)))
             self.done["collapsed_sweeps"] = collapsed.sweeps
             draws = draws and parts > 1

@@ -38,8 +38,7 @@ KEPT = 2
 #: Names of the files of checkpoints, and of what a crash leaves.
 OURS = re.compile(r"(state-\d{6,}(-[0-9a-f]{16})?|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
-
-#: A file under its temporary name that is older was left by a crash; systemd restarts after this.
+#: Age in seconds from which on a temporary file was left by a crash; systemd waits as long.
 LEFTOVER_SECONDS = 5.0
 
 
